@@ -1,0 +1,101 @@
+"""The compiled core: a few calls. Everything here is wrapped by the package; use `muser.load`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONTRACT: int
+"""Version of the arithmetic contract (docs/numerics.md)."""
+
+def inspect(path: str) -> dict[str, Any]:
+    """Checks a GGUF's header against the model, maps no weights.
+
+    Keys: `file_bytes`, `header_bytes`, `alignment`, `version`, `geometry` (dict: layers, hidden,
+    heads, kv_heads, head_dim, ff, vocab, window, context, rope_base, eps, post_eps, logit_scale,
+    softcap, is_local (list of bool)), `tensors` (list of dict: name, type, shape (rows, cols) or
+    (n,), offset (in the file), bytes), `bytes_per_token`, `warnings` (list of str), `metadata`
+    (dict: key -> scalar or str; an array is given as its length under `key[]`).
+    Raises GGUFError.
+    """
+
+def tokenizer(path: str) -> dict[str, Any]:
+    """The file's tokenizer: `model`, `pre`, `tokens` (list of bytes), `token_types` (int32 array),
+    `merges` (list of bytes), `chat_template` (str or None), and the scalar `tokenizer.ggml.*` keys
+    under `ids` (bos_token_id, eos_token_id, eot_token_id, padding_token_id, add_bos_token, ...)."""
+
+def schedules() -> list[dict[str, Any]]:
+    """The schedule table in order: `name`, `exact` (bool), `differs` (one sentence)."""
+
+def devices() -> list[dict[str, Any]]:
+    """Devices of this build: `name`, `usable` (bool), `description`, `isas` (list of str, best
+    first; only what this machine can run), `why_not` (str)."""
+
+def memory_estimate(path: str, config: "Config") -> dict[str, int]:
+    """Bytes an engine would need, before anything is allocated: `weights_mapped`,
+    `weights_repacked`, `kv`, `shadow`, `journal`, `activations`, `total` (without the mapped file).
+    """
+
+class Config:
+    """What the engine is told; the package's `muser.Config` fills it. Attributes only."""
+
+    device: str
+    schedule: str
+    context: int
+    kv_dtype: str
+    threads: int
+    isa: str
+    barriers: str
+    wait_seconds: float
+    allow_inexact: bool
+    serial_dispatch: bool
+    ffn_gate_up: bool
+    untracked: bool
+    rollback_max: int
+    gpu: int
+    seed: int
+    kernel_dir: str
+    cache_dir: str
+    rope_inverse: NDArray[np.float64]
+    faults: dict[str, int]
+    def __init__(self) -> None: ...
+
+class Engine:
+    """One loaded file on one device. One caller at a time: a second thread gets EngineBusy."""
+
+    def __init__(self, path: str, config: Config) -> None: ...
+    def decode_token(
+        self, token: int, out: NDArray[np.float32] | None, capture: Sequence[str]
+    ) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]]]:
+        """Feeds one token at `position`; returns its float32[vocab] logits and the captured stages
+        (closure label -> float32 values; `blk.3.qkvg` gives `blk.3.qkvg.q`, `.k`, `.v`, `.gate`).
+        """
+    def prefill(self, tokens: Sequence[int], all_rows: bool) -> NDArray[np.float32]:
+        """Feeds tokens; returns the last row, or float32[n, vocab] of every one."""
+    def teacher_forced(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Up to 64 known tokens, one command buffer each, no waits between: float32[n, vocab]."""
+    def reset(self) -> None: ...
+    def close(self) -> None:
+        """Waits for a step in flight, then releases everything. Idempotent."""
+    def snapshot(self) -> bytes: ...
+    def restore(self, blob: bytes) -> None: ...
+    def rollback(self, tokens: int) -> None: ...
+    def kv(self, layer: int, plane: str, first: int, count: int) -> NDArray[Any]:
+        """Rows [first, first + count) by absolute position of plane "k" or "v": float16 or float32
+        [count, kv_heads, head_dim]; ConfigError where a row is not held."""
+    def set_kv(self, layer: int, plane: str, position: int, row: NDArray[Any]) -> None: ...
+    def profile(self, token: int, phase: bool, repeat: dict[str, int]) -> dict[str, Any]:
+        """One token with every closure timed; see muser.profiler."""
+    def plan(self, position: int) -> dict[str, Any]:
+        """The graph at a position: `schedule`, `closures` (list of label), `dispatches` (list of
+        {closure, kernel, groups, threads}), `barriers` {broad, targeted}, `hash` (SHA-256 hex)."""
+    def record(self, position: int, tokens: int) -> list[dict[str, Any]]:
+        """The command stream of one step (or a teacher-forced lane) at a position, not run."""
+    @property
+    def position(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def device(self) -> dict[str, Any]:
+        """`name`, `description`, `isa`, `threads` as used, `weights` (layout -> bytes)."""
