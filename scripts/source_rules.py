@@ -42,8 +42,10 @@ RULES = (
     ),
     Rule(
         ("cpp/", "metal/", "python/", "tests/", "bench/"),
-        re.compile(r"\b(TODO|FIXME|XXX)\b|\bGTEST_SKIP\b|\bDISABLED_\w|\bpytest\.(skip|xfail)\b"
-                   r"|\bpytest\.mark\.(skip|skipif|xfail)\b|\bimportorskip\b"),
+        re.compile(
+            r"\b(TODO|FIXME|XXX)\b|\bGTEST_SKIP\b|\bDISABLED_\w|\bpytest\.(skip|xfail)\b"
+            r"|\bpytest\.mark\.(skip|skipif|xfail)\b|\bimportorskip\b"
+        ),
         "finish it or leave it out: no skipped tests, no notes to self",
     ),
 )
