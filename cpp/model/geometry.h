@@ -15,7 +15,8 @@
 namespace muser::model {
 
 struct Geometry {
-    std::string architecture;  // as found: muse-glimmer or muse_glimmer; also the key prefix
+    std::string architecture;  // as found: muse-glimmer or muse_glimmer
+    std::string prefix;        // of the model's keys, with the dot; nearly always "ARCHITECTURE."
     uint32_t layers = 0;
     uint32_t hidden = 0;
     uint32_t heads = 0;

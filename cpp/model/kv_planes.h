@@ -80,6 +80,8 @@ class KvPlane {
     // journal; then nothing has changed. Needs the journal only for rows a ring has lost.
     std::vector<KvMove> plan_rollback(uint64_t n) const;
     void rollback(uint64_t n);
+    // The check behind both: the oldest position held afterwards.
+    uint64_t oldest_after_rollback(uint64_t n) const;
 
     // The state after `length` appends from empty, with `journal` rows of undo history.
     void restore(uint64_t length, uint64_t journal = 0);
@@ -125,7 +127,10 @@ class KvPlanes {
     std::vector<Move> plan_rollback(uint64_t n) const;
     void rollback(uint64_t n);
     // rollback(position - length). RollbackError if length > position.
-    void truncate(uint64_t length);
+    void truncate(uint64_t length) { rollback(rows_beyond(length)); }
+    std::vector<Move> plan_truncate(uint64_t length) const {
+        return plan_rollback(rows_beyond(length));
+    }
     // For a snapshot: every plane as after `length` tokens. ContextFullError changes nothing.
     // `journal` is the number of undo rows that the snapshot carries per ring; cut to what a run
     // of that length could have.
@@ -133,6 +138,9 @@ class KvPlanes {
     void reset() { restore(0); }
 
   private:
+    uint64_t rows_beyond(uint64_t length) const;
+    void check_room(uint64_t length) const;
+
     uint64_t context_;
     KvType type_;
     uint64_t row_bytes_;
