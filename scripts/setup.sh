@@ -68,8 +68,13 @@ install_missing_packages() {
     fi
     say "Installing system packages: $names"
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
-    local log
+    local log bundle=/etc/ssl/certs/ca-certificates.crt
     log=$(mktemp)
+    # A bundle that no package made holds the owner's own authorities (a proxy's, say). The package
+    # ca-certificates, which python3-venv brings, would replace it, so it is handed over first.
+    if [ -s $bundle ] && ! dpkg -s ca-certificates >/dev/null 2>&1; then
+        "${as_root[@]}" install -D -m 644 $bundle /usr/local/share/ca-certificates/kept-bundle.crt
+    fi
     if ! { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends -y \
         "${missing_packages[@]}"; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
