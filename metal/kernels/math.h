@@ -110,6 +110,13 @@ MUSER_FN unsigned int muser_cuda_float_to_half(float value) {
 #endif
 
 // exp(x). NaN gives NaN; above 0x1.62e42ep+6 +inf; below -0x1.5d589cp+6 +0; exp(+-0) = 1.
+//
+// x = n ln 2 + r, exp(x) = 2^n exp(r). ln 2 is split into its f32 and the f32 of what is left: n
+// times the first is subtracted exactly (r keeps the last bit of x), so r is rounded once. The
+// polynomial is 1 + r + r^2 (c2 + ... + c6 r^4): c2 ... c6 are the minimax fit (Remez) of exp(r) -
+// 1 - r in relative error over |r| <= 1.0001 ln(2) / 2, each rounded to f32; the fit is good to
+// 0.05 ulp, the rest is rounding. Measured over every f32 of the domain: 0.8943 ulp, at x =
+// 0x1.4cec68p+2.
 MUSER_FN float muser_exp(float x) {
     if (!(x <= 0x1.62e42ep+6f)) {
         return x != x ? x + x : MUSER_BITS_FLOAT(0x7f800000u);
@@ -118,11 +125,11 @@ MUSER_FN float muser_exp(float x) {
     float n = MUSER_RINT(x * 0x1.715476p+0f);
     float r = MUSER_FMA(-n, 0x1.62e430p-1f, x);
     r = MUSER_FMA(-n, -0x1.05c610p-29f, r);
-    float p = 0x1.6c16c2p-10f;
-    p = MUSER_FMA(p, r, 0x1.111112p-7f);
-    p = MUSER_FMA(p, r, 0x1.555556p-5f);
-    p = MUSER_FMA(p, r, 0x1.555556p-3f);
-    p = MUSER_FMA(p, r, 0x1.000000p-1f);
+    float p = 0x1.6a2434p-10f;
+    p = MUSER_FMA(p, r, 0x1.1239e2p-7f);
+    p = MUSER_FMA(p, r, 0x1.5558f2p-5f);
+    p = MUSER_FMA(p, r, 0x1.555492p-3f);
+    p = MUSER_FMA(p, r, 0x1.fffffcp-2f);
     p = MUSER_FMA(p, r, 1.0f);
     p = MUSER_FMA(p, r, 1.0f);
     // n in [-126, 128] and the result is normal: adding n to the exponent field is exact.
@@ -130,20 +137,24 @@ MUSER_FN float muser_exp(float x) {
                             (static_cast<unsigned int>(static_cast<int>(n)) << 23));
 }
 
-// tanh(x). An odd polynomial below the threshold, else 1 - 2 / (exp(2|x|) + 1), sign copied; +-1 at
-// infinity, NaN gives NaN.
+// tanh(x), odd: the sign is copied. +-1 at infinity, NaN gives NaN.
+//
+// Below 0.7 x + x^3 P(x^2), else 1 - 2 / (exp(2|x|) + 1). P starts from the minimax fit (Remez, of
+// degree 4 in x^2, relative error of tanh); its f32 coefficients were then moved by a random search
+// over their last bits for the smallest error in ulp. Measured over every f32: 0.831 ulp below the
+// threshold, 1.061 ulp above it; a lower threshold makes the second figure worse (1.36 at 0.625).
 MUSER_FN float muser_tanh(float x) {
     if (x != x) return x + x;
     unsigned int sign = MUSER_FLOAT_BITS(x) & 0x80000000u;
     float a = MUSER_BITS_FLOAT(MUSER_FLOAT_BITS(x) & 0x7fffffffu);
     float y;
-    if (a < 0.625f) {
+    if (a < 0x1.666666p-1f) {
         float z = a * a;
-        float p = -0x1.7a39f4p-8f;
-        p = MUSER_FMA(p, z, 0x1.5217c8p-6f);
-        p = MUSER_FMA(p, z, -0x1.b7f9e4p-5f);
-        p = MUSER_FMA(p, z, 0x1.110e62p-3f);
-        p = MUSER_FMA(p, z, -0x1.55553ep-2f);
+        float p = -0x1.50bf2p-8f;
+        p = MUSER_FMA(p, z, 0x1.493084p-6f);
+        p = MUSER_FMA(p, z, -0x1.b6c11p-5f);
+        p = MUSER_FMA(p, z, 0x1.10fae8p-3f);
+        p = MUSER_FMA(p, z, -0x1.5554f6p-2f);
         y = MUSER_FMA(p * z, a, a);
     } else {
         y = 1.0f - 2.0f / (muser_exp(a + a) + 1.0f);
