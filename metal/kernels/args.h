@@ -8,7 +8,7 @@
 // values are touched. The arithmetic is docs/numerics.md; cpp/contract/ defines each kernel.
 #pragma once
 
-#if defined(MUSER_HOST_COMPILER)
+#if !defined(__METAL_VERSION__) && !defined(__CUDACC_RTC__)
 #include <cstddef>
 #include <cstdint>
 #endif

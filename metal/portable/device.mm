@@ -179,6 +179,11 @@ void set_label(id<MTLBuffer> buffer, const char* label) {
     ((MuserBuffer*)buffer)->state_->writable->label = label;
 }
 
+void write(id<MTLDevice> device, id<MTLBuffer> to, uint64_t offset, const void* from,
+           uint64_t bytes) {
+    device_of(device).write(*((MuserBuffer*)to)->state_->writable, offset, from, bytes);
+}
+
 const stream::BufferRef& buffer_of(id<MTLBuffer> buffer) {
     return ((MuserBuffer*)buffer)->state_->buffer;
 }

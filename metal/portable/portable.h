@@ -25,6 +25,10 @@ id<MTLBuffer> new_weight_buffer(id<MTLDevice> device, const device::WeightShape&
 // Names a buffer, for findings and error messages.
 void set_label(id<MTLBuffer> buffer, const char* label);
 
+// Host copies into memory that the host may not see directly.
+void write(id<MTLDevice> device, id<MTLBuffer> to, uint64_t offset, const void* from,
+           uint64_t bytes);
+
 const stream::BufferRef& buffer_of(id<MTLBuffer> buffer);
 const stream::CommandBufferRef& recording_of(id<MTLCommandBuffer> buffer);
 
