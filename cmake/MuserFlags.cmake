@@ -1,6 +1,6 @@
-# The target `muser_flags`: how every source file of this project is compiled. Link it PRIVATE (or
-# PUBLIC from a static library). Includes are written from cpp/ ("contract/norm.h", "errors.h") or
-# from the top ("metal/engine.h").
+# How every source file of this project is compiled. The flags are folder-wide, so that no target can
+# miss them; the target `muser_flags` brings the include folders and threads. Includes are written
+# from cpp/ ("contract/norm.h", "errors.h") or from the top ("metal/engine.h").
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -14,26 +14,24 @@ endforeach()
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
 find_package(Threads REQUIRED)
-
 add_library(muser_flags INTERFACE)
 target_link_libraries(muser_flags INTERFACE Threads::Threads)
 target_include_directories(muser_flags INTERFACE ${PROJECT_SOURCE_DIR}/cpp ${PROJECT_SOURCE_DIR})
-target_compile_options(muser_flags INTERFACE
-    -Wall -Wextra -Wshadow
-    $<$<COMPILE_LANGUAGE:CXX>:-Wpedantic>
-    $<$<BOOL:${MUSER_WERROR}>:-Werror>
-    # The contract's arithmetic: only a written fma is fused. Without errno a square root is one
-    # instruction; with it gcc adds a call into libm for negative arguments.
-    -ffp-contract=off
-    -fno-math-errno)
 
+add_compile_options(-Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wpedantic>)
+if(MUSER_WERROR)
+    add_compile_options(-Werror)
+endif()
+# The contract's arithmetic: only a written fma is fused. Without errno a square root is one
+# instruction; with it gcc adds a call into libm for negative arguments.
+add_compile_options(-ffp-contract=off -fno-math-errno)
 # The baseline of x86 wheels. Files for one instruction set add their own flags where they are built.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    target_compile_options(muser_flags INTERFACE -march=x86-64-v2)
+    add_compile_options(-march=x86-64-v2)
 endif()
 
 if(MUSER_SANITIZE)
     set(sanitize -fsanitize=${MUSER_SANITIZE} -fno-sanitize-recover=all)
-    target_compile_options(muser_flags INTERFACE ${sanitize} -fno-omit-frame-pointer -g)
-    target_link_options(muser_flags INTERFACE ${sanitize})
+    add_compile_options(${sanitize} -fno-omit-frame-pointer -g)
+    add_link_options(${sanitize})
 endif()
