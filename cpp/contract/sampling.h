@@ -13,7 +13,7 @@
 //     Philox 4x32-10 with key = seed (low word first) and counter = position (low word first, upper
 //     two words 0).
 //  7. target = u * S. With the running sum of the kept p as in 5, the choice is the first candidate
-//     with c > target; if rounding leaves none, the last kept one with p > 0.
+//     with c > target; if rounding leaves none, the last kept one with p > 0, else the first.
 #pragma once
 
 #include <cstddef>
