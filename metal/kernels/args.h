@@ -141,7 +141,7 @@ struct QkStoreArgs {
 // mul_mv_silu_<T>_b16<layout>: 1 gate weight r, 2 up weight r, 3 block form r, 4 y f32[rows] w,
 //   5 block form of y w
 // With columns > 1 the vectors and results follow each other: column c's block form is at
-// c * block_form_bytes(cols), its result at c * rows.
+// c * MUSER_BLOCK_FORM_STRIDE(cols), its result at c * rows.
 struct MatVecArgs {
     uint32_t rows;
     uint32_t cols;
@@ -177,6 +177,8 @@ struct ProbeArgs {
 //   sums  int32[n / 16]     at 2n          sums of 16 consecutive q
 //   s     f32[n / 256]      at 2n + n/4
 #define MUSER_BLOCK_FORM_BYTES(n) (2ull * (n) + (n) / 4 + (n) / 64)
+// From one vector's block form to the next: 16-byte reads stay aligned.
+#define MUSER_BLOCK_FORM_STRIDE(n) ((MUSER_BLOCK_FORM_BYTES(n) + 15) / 16 * 16)
 #define MUSER_BLOCK_LO(n) (n)
 #define MUSER_BLOCK_SUMS(n) (2 * (n))
 #define MUSER_BLOCK_SCALES(n) (2 * (n) + (n) / 4)
