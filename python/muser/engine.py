@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import flags, memory
 from .config import Config, refusal
-from .errors import ConfigError, TokenRangeError
+from .errors import ConfigError, ContextFullError, TokenRangeError
 from .receipt import SCHEMA, fingerprint, machine, versions
 
 Row: TypeAlias = NDArray[np.float32]
@@ -119,6 +119,8 @@ class Engine:
         if not config.force_memory:
             memory.check(self.memory, memory.available())
         self._flags = flags.active()
+        self.context: int = core_config.context
+        """Positions that the KV cache holds."""
         self._core = _core.Engine(self.path, core_config)
         self._device = dict(self._core.device)
         self._pid = os.getpid()
@@ -211,6 +213,17 @@ class Engine:
         """Up to 64 known tokens, each its own command buffer, with no wait between them:
         float32[n, vocab]. The bits are those of `decode_token`."""
         return self._core.teacher_forced(self._tokens(tokens))
+
+    def check_room(self, tokens: Iterable[SupportsIndex], more: int = 0) -> None:
+        """Raises TokenRangeError or ContextFullError where feeding these tokens, and then `more`
+        others, could not succeed."""
+        count = len(self._tokens(tokens)) + _index("more", more)
+        if self.position + count > self.context:
+            raise ContextFullError(
+                f"{count} tokens at position {self.position} do not fit the context of "
+                f"{self.context}; load with a larger one",
+                {"position": self.position, "tokens": count, "context": self.context},
+            )
 
     # --- state --------------------------------------------------------------------------------
 
