@@ -18,6 +18,7 @@ typedef id<MTLCommandQueue> QueueId;
 typedef id<MTLLibrary> LibraryId;
 typedef id<MTLFunction> FunctionId;
 typedef id<MTLComputePipelineState> PipelineId;
+typedef id<MTLResource> ResourceId;
 typedef id<MTLBuffer> BufferId;
 typedef id<MTLCommandBuffer> CommandBufferId;
 typedef id<MTLComputeCommandEncoder> EncoderId;

@@ -1,0 +1,127 @@
+// The engine: one file, one device, one sequence. Plain C++ to its callers (the Python module and
+// the microbenchmarks); Objective-C++ behind.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/geometry.h"
+
+namespace muser {
+
+inline constexpr int kContract = 1;       // version of docs/numerics.md
+inline constexpr uint32_t kLaneMax = 64;  // tokens of one teacher-forced lane
+
+// Everything is chosen here, once, at load. Python fills it; nothing below reads the environment.
+struct EngineConfig {
+    std::string device = "cpu";
+    std::string schedule = "production";
+    uint64_t context = 4096;        // positions
+    std::string kv_dtype = "f16";   // f16 | f32
+    int threads = 0;                // 0: the affinity and cgroup share
+    std::string isa;                // "": the best there is
+    std::string barriers = "hand";  // hand | planned | all
+    double wait_seconds = 300;
+    bool allow_inexact = false;
+    bool serial_dispatch = false;
+    bool ffn_gate_up = false;  // fused gate, up and SiLU in any schedule
+    bool untracked = false;
+    uint32_t rollback_max = 64;
+    int gpu = 0;
+    uint64_t seed = 0;
+    std::string kernel_dir;
+    std::string cache_dir;
+    std::vector<double> rope_inverse;   // head_dim / 2 values
+    std::map<std::string, int> faults;  // test switches
+};
+
+struct Capture {
+    std::string name;
+    std::vector<float> values;
+};
+
+struct PlanDispatch {
+    std::string closure, kernel;
+    uint32_t groups[3], threads;
+};
+struct PlanBarrier {
+    uint32_t before_dispatch;
+    std::string site, hazard;
+    std::vector<std::string> resources;
+};
+struct Plan {
+    std::string schedule;
+    uint64_t position = 0;
+    std::vector<std::string> closures;
+    std::vector<PlanDispatch> dispatches;
+    uint32_t broad = 0, targeted = 0;
+    std::vector<PlanBarrier> barriers;
+    std::string canonical;  // one line per fact; its SHA-256 is the plan hash
+};
+
+struct DeviceDescription {
+    std::string name, description, isa;
+    int threads = 0;
+    std::map<std::string, uint64_t> weight_bytes;  // layout -> bytes
+};
+
+struct KvRows {
+    uint32_t element = 2;  // bytes: f16 or f32
+    uint64_t rows = 0, kv_heads = 0, head_dim = 0;
+    std::vector<std::byte> bytes;
+};
+
+struct Memory {
+    uint64_t weights_mapped = 0, weights_repacked = 0, kv = 0, shadow = 0, journal = 0,
+             activations = 0;
+    uint64_t total() const { return weights_repacked + kv + shadow + journal + activations; }
+};
+
+// What an engine would need, before anything is allocated. GGUFError, ConfigError.
+Memory estimate_memory(const std::string& path, const EngineConfig& config);
+
+class Engine {
+  public:
+    // GGUFError, ConfigError, DeviceError, DeviceMemoryError, ProbeError.
+    Engine(const std::string& path, const EngineConfig& config);
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    using Interrupted = std::function<bool()>;
+
+    // Feeds one token; writes its vocab logits. On any error but those of the device the state is
+    // as before; after a device error or a deadline the engine is dead (EngineClosed from then on).
+    void decode(uint32_t token, float* logits, const std::vector<std::string>& capture,
+                std::vector<Capture>& captured, const Interrupted& interrupted);
+    // `count` known tokens, one command buffer each, no waits between; rows of vocab logits.
+    void teacher_forced(const uint32_t* tokens, size_t count, float* logits,
+                        const Interrupted& interrupted);
+
+    void reset();
+    void rollback(uint64_t tokens);
+    std::vector<std::byte> snapshot() const;
+    void restore(const std::byte* blob, size_t bytes);
+
+    KvRows kv(uint32_t layer, char plane, uint64_t first, uint64_t count) const;
+    void set_kv(uint32_t layer, char plane, uint64_t position, const std::byte* row, size_t bytes);
+
+    Plan plan(uint64_t position) const;
+
+    uint64_t position() const;
+    const model::Geometry& geometry() const;
+    DeviceDescription device() const;
+    // Why no further work is accepted; empty while the engine lives.
+    const std::string& dead() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace muser

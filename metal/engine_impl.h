@@ -1,0 +1,87 @@
+// The engine's parts, shared by the files that implement it.
+#pragma once
+
+#import "metal/context.h"
+#import "metal/token_graph.h"
+#import "metal/wait.h"
+
+#include <deque>
+#include <optional>
+
+#include "errors.h"
+#include "metal/engine.h"
+#include "model/kv_planes.h"
+
+namespace muser {
+
+struct Engine::Impl {
+    Impl(const std::string& path, const EngineConfig& config);
+
+    // ---- load (engine.mm) ----
+    void choose_schedule();
+    void load_weights();
+    void make_kv();
+    void make_activations();
+    const Buffer* make(std::string label, uint64_t bytes, Placement placement = Placement::device);
+    launch::Vector make_vector(const char* label, uint32_t n, bool block_form);
+
+    // ---- one step (engine_step.mm) ----
+    Phase phase_at(uint64_t position) const;
+    launch::Step step_slot(uint32_t slot) const;
+    StepValues step_values(uint32_t token) const;
+    void check_token(uint32_t token) const;
+    void check_alive() const;
+    GraphEncoder::Options encoder_options(EncodeLog* log) const;
+    ObjcPtr<CommandBufferId> next_commands();
+    // Logits and flags of a lane slot; slot 0 is the single step's.
+    Activations activations_for(uint32_t slot);
+    void read_logits(uint32_t slot, float* logits);
+    // Runs `work`; a device failure or deadline in it leaves the engine dead, saying why.
+    template <class Work>
+    void guarded(Work&& work);
+
+    // ---- state (engine_state.mm) ----
+    void bring_back(uint64_t tokens);  // rollback with its row moves
+
+    EngineConfig config;
+    model::Model model;
+    Schedule schedule;
+    Context context;
+    Waiter waiter;
+    model::KvPlanes kv;
+    std::deque<Buffer> buffers;  // all of the engine's own; stable addresses
+    ModelOnDevice on_device;
+    Activations act;
+    const Buffer* steps = nullptr;        // lane_max slots of step values
+    const Buffer* lane_logits = nullptr;  // rows 1 ... of a teacher-forced lane; made on first use
+    const Buffer* lane_flags = nullptr;
+    std::optional<size_t> first_local, first_global;  // layers that stand for their kind
+    std::string dead;
+};
+
+// The number of 64-key chunks is bounded by a power of two, so that recordings repeat.
+uint32_t chunk_bucket(uint64_t keys, uint64_t most_keys);
+
+template <class Work>
+void Engine::Impl::guarded(Work&& work) {
+    try {
+        work();
+    } catch (const DeviceError& error) {
+        dead = error.what();
+        throw;
+    } catch (const DeviceMemoryError& error) {
+        dead = error.what();
+        throw;
+    } catch (const DeadlineError& error) {
+        dead = error.what();
+        throw;
+    } catch (const muser::Interrupted&) {
+        dead = "interrupted during a step at position " + std::to_string(kv.position());
+        throw EngineClosed("interrupted during a step at position " +
+                               std::to_string(kv.position()) +
+                               "; the device did not finish it, so the engine is closed",
+                           {{"position", std::to_string(kv.position())}});
+    }
+}
+
+}  // namespace muser

@@ -1,0 +1,302 @@
+// Running: one step, a teacher-forced lane, and plans of what would run.
+#import "metal/engine_impl.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "contract/rope.h"
+#import "metal/launch/pointwise.h"
+
+namespace muser {
+namespace {
+
+KvView view_of(const model::KvView& view, uint64_t first_row, uint64_t write_row) {
+    const auto word = [](uint64_t value) { return static_cast<uint32_t>(value); };
+    const uint64_t last = view.first_position + view.count - 1;
+    return {word(view.first_position),
+            word(first_row),
+            word(view.count),
+            word(view.count - 1),
+            word(write_row),
+            word(last / MUSER_CHUNK - view.first_position / MUSER_CHUNK + 1)};
+}
+
+// The name under which a stage's output is captured: "blk.3.attention", "blk.3.qkvg.q".
+std::string capture_name(Label label, std::string_view output) {
+    std::string name = label_text(label);
+    if (!output.empty()) name += "." + std::string(output);
+    return name;
+}
+
+}  // namespace
+
+void Engine::Impl::check_alive() const {
+    if (dead.empty()) return;
+    throw EngineClosed("the engine is closed after a failure: " + dead + "; load it again",
+                       {{"reason", dead}});
+}
+
+void Engine::Impl::check_token(uint32_t token) const {
+    const uint32_t vocab = on_device.geometry.vocab;
+    if (token < vocab) return;
+    throw TokenRangeError(
+        "token " + std::to_string(token) + " is outside the vocabulary of " + std::to_string(vocab),
+        {{"token", std::to_string(token)}, {"vocab", std::to_string(vocab)}});
+}
+
+Phase Engine::Impl::phase_at(uint64_t position) const {
+    const model::Geometry& geometry = on_device.geometry;
+    Phase phase;
+    phase.wrapped = position >= geometry.window;
+    const uint64_t seen = std::min<uint64_t>(position + 1, geometry.window);
+    // A full window may start anywhere within a chunk, so it touches one chunk more.
+    phase.ring_chunks = phase.wrapped ? (geometry.window + MUSER_CHUNK - 1) / MUSER_CHUNK + 1
+                                      : chunk_bucket(seen, geometry.window);
+    phase.plane_chunks = chunk_bucket(position + 1, config.context);
+    return phase;
+}
+
+launch::Step Engine::Impl::step_slot(uint32_t slot) const {
+    return {steps, uint64_t{slot} * MUSER_STEP_BYTES};
+}
+
+StepValues Engine::Impl::step_values(uint32_t token) const {
+    StepValues values{};
+    const uint64_t position = kv.position();
+    values.token = token;
+    values.position = static_cast<uint32_t>(position);
+    if (first_local) {
+        const model::KvPlane& plane = kv.plane(*first_local);
+        const model::KvView view = plane.view(position);
+        const model::KvAppend append = plane.plan_append();
+        values.ring = view_of(view, view.first_row, view.write_row);
+        values.shadow = view_of(view, 0, view.count - 1);
+        values.overwrite = append.overwrites && append.journaled ? 1 : 0;
+        values.journal_row = static_cast<uint32_t>(append.journal_row);
+    }
+    if (first_global) {
+        const model::KvView view = kv.plane(*first_global).view(position);
+        values.plane = view_of(view, view.first_row, view.write_row);
+    }
+    contract::rope_table(static_cast<int64_t>(position), config.rope_inverse.data(),
+                         config.rope_inverse.size(), values.rope_cos, values.rope_sin);
+    return values;
+}
+
+GraphEncoder::Options Engine::Impl::encoder_options(EncodeLog* log) const {
+    GraphEncoder::Options options;
+    options.serial = config.serial_dispatch;
+    options.mode = config.barriers == "all" ? BarrierMode::all : BarrierMode::hand;
+    options.log = log;
+    return options;
+}
+
+ObjcPtr<CommandBufferId> Engine::Impl::next_commands() {
+    auto commands = ObjcPtr<CommandBufferId>::retain([context.queue() commandBuffer]);
+    if (!commands) throw DeviceError("the queue has no room for another command buffer", {});
+    return commands;
+}
+
+Activations Engine::Impl::activations_for(uint32_t slot) {
+    Activations set = act;
+    if (slot == 0) return set;
+    const uint64_t flag_bytes = launch::head_groups(act.logits.n) * uint64_t{4};
+    if (lane_logits == nullptr) {
+        lane_logits =
+            make("lane.logits", act.logits.bytes() * (kLaneMax - 1), Placement::host_visible);
+        lane_flags = make("lane.flags", flag_bytes * (kLaneMax - 1), Placement::host_visible);
+    }
+    set.logits.values = lane_logits;
+    set.logits.row = slot - 1;
+    set.flags = lane_flags;
+    set.flags_offset = flag_bytes * (slot - 1);
+    return set;
+}
+
+// Copies a finished row out, unless a bare dot of it was not finite.
+void Engine::Impl::read_logits(uint32_t slot, float* logits) {
+    const Activations set = activations_for(slot);
+    std::vector<uint32_t> flags(launch::head_groups(set.logits.n));
+    context.read(*set.flags, set.flags_offset, flags.data(), flags.size() * 4);
+    const auto bad = std::find_if(flags.begin(), flags.end(), [](uint32_t f) { return f != 0; });
+    if (bad != flags.end()) {
+        const auto first = (bad - flags.begin()) * MUSER_HEAD_GROUP;
+        throw NonFiniteError(
+            "a logit among " + std::to_string(first) + " ... " +
+                std::to_string(first + MUSER_HEAD_GROUP - 1) + " is not finite at position " +
+                std::to_string(kv.position()),
+            {{"position", std::to_string(kv.position())}, {"first_id", std::to_string(first)}});
+    }
+    context.read(*set.logits.values, set.logits.offset(), logits, set.logits.bytes());
+}
+
+void Engine::decode(uint32_t token, float* logits, const std::vector<std::string>& capture,
+                    std::vector<Capture>& captured, const Interrupted& interrupted) {
+    Impl& self = *impl_;
+    AutoreleaseScope scope;
+    self.check_alive();
+    self.check_token(token);
+    self.kv.plan_append();  // ContextFullError before anything has changed
+    const StepValues values = self.step_values(token);
+    self.context.write(*self.steps, 0, &values, sizeof values);
+
+    GraphEncoder g(self.context, self.encoder_options(nullptr));
+    ObjcPtr<CommandBufferId> commands = self.next_commands();
+    const auto run = [&] {
+        [commands.get() commit];
+        self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
+    };
+    // A capture cuts the command buffer after the closure: the same kernels in the same order.
+    const auto wanted = [&](const std::string& name) {
+        return std::find(capture.begin(), capture.end(), name) != capture.end();
+    };
+    const auto take = [&](Label label) {
+        const std::string closure = label_text(label);
+        for (const StageOutput& output : stage_outputs(label.stage, self.act, self.schedule)) {
+            const std::string name = capture_name(label, output.name);
+            if (!wanted(name) && !wanted(closure)) continue;
+            Capture taken{name, std::vector<float>(output.vector.n)};
+            self.context.read(*output.vector.values, output.vector.offset(), taken.values.data(),
+                              output.vector.bytes());
+            captured.push_back(std::move(taken));
+        }
+    };
+    g.stops_after = [&](Label label) {
+        if (capture.empty()) return false;
+        const std::string closure = label_text(label);
+        return std::any_of(capture.begin(), capture.end(), [&](const std::string& name) {
+            return name == closure || name.starts_with(closure + ".");
+        });
+    };
+    g.after_closure = [&](Label label) {
+        self.guarded(run);
+        take(label);
+    };
+    g.next_commands = [&] {
+        commands = self.next_commands();
+        return commands.get();
+    };
+    g.begin(commands.get());
+    encode_token(g, self.on_device, self.act, self.schedule, self.step_slot(0),
+                 self.phase_at(values.position));
+    g.end();
+    for (const std::string& name : capture) {
+        const bool found = std::any_of(captured.begin(), captured.end(), [&](const Capture& c) {
+            return c.name == name || c.name.starts_with(name + ".");
+        });
+        if (!found) {
+            throw ConfigError("schedule " + std::string(self.schedule.name) +
+                                  " has no stage output '" + name + "' at this position",
+                              {{"capture", name}});
+        }
+    }
+    self.guarded(run);
+    self.kv.append();
+    try {
+        self.read_logits(0, logits);
+    } catch (const NonFiniteError&) {
+        // The row is an error, not a state: take it back, ring rows included.
+        if (self.config.rollback_max > 0) self.bring_back(1);
+        throw;
+    }
+}
+
+void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
+                            const Interrupted& interrupted) {
+    Impl& self = *impl_;
+    AutoreleaseScope scope;
+    self.check_alive();
+    if (count > kLaneMax) {
+        throw ConfigError(
+            "a lane takes at most " + std::to_string(kLaneMax) + " tokens",
+            {{"found", std::to_string(count)}, {"expected", "1 ... " + std::to_string(kLaneMax)}});
+    }
+    for (size_t i = 0; i < count; ++i) self.check_token(tokens[i]);
+    if (self.kv.position() + count > self.config.context) {
+        throw ContextFullError("the lane does not fit: " + std::to_string(count) +
+                                   " tokens at position " + std::to_string(self.kv.position()) +
+                                   " of " + std::to_string(self.config.context),
+                               {{"position", std::to_string(self.kv.position())},
+                                {"context", std::to_string(self.config.context)}});
+    }
+    const uint64_t start = self.kv.position();
+    std::vector<ObjcPtr<CommandBufferId> > lane;
+    for (uint32_t i = 0; i < count; ++i) {
+        const StepValues values = self.step_values(tokens[i]);
+        self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
+        GraphEncoder g(self.context, self.encoder_options(nullptr));
+        lane.push_back(self.next_commands());
+        g.begin(lane.back().get());
+        encode_token(g, self.on_device, self.activations_for(i), self.schedule, self.step_slot(i),
+                     self.phase_at(values.position));
+        g.end();
+        [lane.back().get() commit];
+        self.kv.append();
+    }
+    // Each buffer's own status is read; nothing is inferred from a later one.
+    self.guarded([&] {
+        for (const auto& commands : lane) {
+            self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
+        }
+    });
+    const uint64_t vocab = self.on_device.geometry.vocab;
+    for (uint32_t i = 0; i < count; ++i) {
+        try {
+            self.read_logits(i, logits + i * vocab);
+        } catch (const NonFiniteError&) {
+            if (self.config.rollback_max >= count) self.bring_back(self.kv.position() - start);
+            throw;
+        }
+    }
+}
+
+Plan Engine::plan(uint64_t position) const {
+    Impl& self = *impl_;
+    AutoreleaseScope scope;
+    self.check_alive();
+    if (position >= self.config.context) {
+        throw ContextFullError("position " + std::to_string(position) + " is beyond the context",
+                               {{"position", std::to_string(position)},
+                                {"context", std::to_string(self.config.context)}});
+    }
+    EncodeLog log;
+    GraphEncoder g(self.context, self.encoder_options(&log));
+    const ObjcPtr<CommandBufferId> commands = self.next_commands();
+    g.begin(commands.get());
+    encode_token(g, self.on_device, self.act, self.schedule, self.step_slot(0),
+                 self.phase_at(position));
+    g.end();
+
+    Plan plan;
+    plan.schedule = self.schedule.name;
+    plan.position = position;
+    plan.broad = log.broad;
+    plan.targeted = log.targeted;
+    std::string& text = plan.canonical;
+    text = "schedule " + plan.schedule + "\ndevice " + self.context.description().name + "\n";
+    for (const Label label : log.closures) plan.closures.push_back(label_text(label));
+    size_t barrier = 0;
+    for (size_t i = 0; i < log.dispatches.size(); ++i) {
+        for (; barrier < log.barriers.size() && log.barriers[barrier].before_dispatch == i;
+             ++barrier) {
+            const EncodeLog::Barrier& entry = log.barriers[barrier];
+            plan.barriers.push_back(
+                {entry.before_dispatch, entry.site, entry.hazard, entry.resources});
+            text += entry.resources.empty() ? "barrier" : "barrier on";
+            for (const std::string& resource : entry.resources) text += " " + resource;
+            text += "\n";
+        }
+        const EncodedDispatch& dispatch = log.dispatches[i];
+        const stream::Size3 groups = dispatch.groups;
+        plan.dispatches.push_back({plan.closures[dispatch.closure],
+                                   dispatch.kernel,
+                                   {groups.x, groups.y, groups.z},
+                                   dispatch.threads});
+        text += plan.closures[dispatch.closure] + " " + dispatch.kernel + " " +
+                std::to_string(groups.x) + "x" + std::to_string(groups.y) + "x" +
+                std::to_string(groups.z) + " " + std::to_string(dispatch.threads) + "\n";
+    }
+    return plan;
+}
+
+}  // namespace muser

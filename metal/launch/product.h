@@ -1,0 +1,49 @@
+// Launchers of the matrix products and of the embedding lookup.
+#pragma once
+
+#include "metal/launch/vectors.h"
+
+namespace muser::launch {
+
+inline void embed(GraphEncoder& g, const Step& step, const DeviceWeight& table,
+                  const Vector& hidden) {
+    const uint64_t row_bytes = table.bytes / table.rows;
+    // One row, named by the token id of the step values.
+    const Argument row{
+        2,
+        &table.buffer,
+        table.offset,
+        Access::read,
+        table.bytes,
+        {true, 1, offsetof(StepValues, token) / 4, RowRule::kConstant, 0, row_bytes}};
+    g.dispatch("embed_" + table.type_name, EmbedArgs{hidden.n, table.rows, row_bytes}, 1, 1,
+               {step.argument(), row, hidden.value(3, Access::write)});
+}
+
+// y = weight * x, for `rows` vectors that follow each other.
+inline void mul_mv(GraphEncoder& g, const DeviceWeight& weight, const Vector& x, const Vector& y,
+                   uint32_t rows = 1) {
+    const MatVecArgs args{weight.rows, weight.cols, rows, 0};
+    const std::string kernel =
+        "mul_mv_" + weight.type_name + (weight.quantised ? "_b16" : "_f32") + weight.layout;
+    g.dispatch(kernel, args, weight.rows, rows,
+               {weight_argument(1, weight),
+                weight.quantised ? x.block(2, Access::read, rows) : x.value(2, Access::read, rows),
+                y.value(3, Access::write, rows)});
+}
+
+// Whether one kernel can make silu(gate * x) * (up * x): equal types and layouts, whole blocks.
+inline bool can_fuse_silu(const DeviceWeight& gate, const DeviceWeight& up) {
+    return gate.quantised && gate.type == up.type && gate.layout == up.layout &&
+           gate.rows % MUSER_BLOCK == 0;
+}
+
+inline void mul_mv_silu(GraphEncoder& g, const DeviceWeight& gate, const DeviceWeight& up,
+                        const Vector& x, const Vector& y, uint32_t rows = 1) {
+    const MatVecArgs args{gate.rows, gate.cols, rows, y.blocks()};
+    g.dispatch("mul_mv_silu_" + gate.type_name + "_b16" + gate.layout, args, gate.rows, rows,
+               {weight_argument(1, gate), weight_argument(2, up), x.block(3, Access::read, rows),
+                y.value(4, Access::write, rows), y.block(5, Access::write, rows)});
+}
+
+}  // namespace muser::launch

@@ -1,0 +1,64 @@
+// One token of Muse Glimmer as closures, in model order.
+#pragma once
+
+#include <vector>
+
+#include "metal/launch/attention.h"
+#include "metal/schedule.h"
+
+namespace muser {
+
+struct LayerOnDevice {
+    bool local = false;  // sliding window and RoPE; else global, without RoPE
+    DeviceWeight attn_norm, attn_q, attn_k, attn_v, attn_gate, attn_q_norm, attn_k_norm;
+    DeviceWeight attn_output, post_attention_norm;
+    DeviceWeight ffn_norm, ffn_gate, ffn_up, ffn_down, post_ffw_norm;
+    launch::Planes planes;
+};
+
+struct ModelOnDevice {
+    model::Geometry geometry;
+    DeviceWeight token_embd, output_norm, output;
+    std::vector<LayerOnDevice> layers;
+    launch::Heads heads{};
+};
+
+// The vectors a token passes through. One set, reused by every layer.
+struct Activations {
+    launch::Vector hidden;    // the embedding row, later output_norm's result
+    launch::Vector residual;  // the stream that every layer adds to
+    launch::Vector normed;    // input of the attention or FFN products
+    launch::Vector q, k, v, gate;
+    launch::Vector attention;  // all heads, then gated
+    launch::Vector projected;  // attn_output's or ffn_down's result
+    launch::Vector ffn_gate, ffn_up, ffn_act;
+    launch::Vector head_input;  // the copied row (baseline)
+    launch::Vector logits;
+    const Buffer* flags = nullptr;  // one word per softcap group: a bare dot was not finite
+    uint64_t flags_offset = 0;
+    const Buffer* partials = nullptr;
+    launch::Planes shadow;  // a wrapped ring in position order; shared by all local layers
+};
+
+// What a recording depends on besides the schedule: two tokens with the same phase and slot have
+// the same recording.
+struct Phase {
+    bool wrapped = false;      // position >= window
+    uint32_t ring_chunks = 1;  // bounds on 64-key chunks, in buckets
+    uint32_t plane_chunks = 1;
+    bool operator==(const Phase&) const = default;
+};
+
+// Encodes one token. `step` is the slot that holds its values.
+void encode_token(GraphEncoder& g, const ModelOnDevice& model, const Activations& act,
+                  const Schedule& schedule, const launch::Step& step, const Phase& phase);
+
+// The vectors that a closure leaves behind, by name ("" where there is one), for captures.
+struct StageOutput {
+    std::string_view name;
+    launch::Vector vector;
+};
+std::vector<StageOutput> stage_outputs(Stage stage, const Activations& act,
+                                       const Schedule& schedule);
+
+}  // namespace muser
