@@ -76,6 +76,18 @@ struct KvRows {
     std::vector<std::byte> bytes;
 };
 
+// The whole of a sequence, in position order and thus the same from every device. Journal rows are
+// the ones before the oldest row that a ring holds, oldest first.
+struct LayerState {
+    std::vector<std::byte> k, v, journal_k, journal_v;
+};
+struct SequenceState {
+    uint64_t position = 0;
+    uint64_t journal = 0;  // undo rows of each ring
+    uint32_t element = 2;  // bytes: f16 or f32
+    std::vector<LayerState> layers;
+};
+
 struct Memory {
     uint64_t weights_mapped = 0, weights_repacked = 0, kv = 0, shadow = 0, journal = 0,
              activations = 0;
@@ -105,8 +117,9 @@ class Engine {
 
     void reset();
     void rollback(uint64_t tokens);
-    std::vector<std::byte> snapshot() const;
-    void restore(const std::byte* blob, size_t bytes);
+    SequenceState state() const;
+    // SnapshotError (layer, section, found, expected) or ContextFullError; then nothing changed.
+    void set_state(const SequenceState& state);
 
     KvRows kv(uint32_t layer, char plane, uint64_t first, uint64_t count) const;
     void set_kv(uint32_t layer, char plane, uint64_t position, const std::byte* row, size_t bytes);

@@ -32,6 +32,101 @@ void Engine::rollback(uint64_t tokens) {
 
 namespace {
 
+// The pieces of a layer's state: buffer, and the physical row of each row in position order.
+struct Section {
+    const char* name;
+    const Buffer* buffer;
+    std::vector<std::byte> LayerState::*bytes;
+    std::vector<uint64_t> rows;
+};
+
+std::vector<Section> sections(const launch::Planes& planes, const model::KvPlane& held) {
+    std::vector<uint64_t> rows, journal;
+    for (uint64_t p = held.origin_logical(); p < held.next_position(); ++p) {
+        rows.push_back(held.row_of(p));
+    }
+    for (uint64_t p = held.origin_logical() - held.journal_length(); p < held.origin_logical();
+         ++p) {
+        journal.push_back(p % held.rollback_max());
+    }
+    return {{"k", planes.k, &LayerState::k, rows},
+            {"v", planes.v, &LayerState::v, rows},
+            {"journal k", planes.journal_k, &LayerState::journal_k, journal},
+            {"journal v", planes.journal_v, &LayerState::journal_v, journal}};
+}
+
+}  // namespace
+
+SequenceState Engine::state() const {
+    const Impl& self = *impl_;
+    self.check_alive();
+    SequenceState state;
+    state.position = self.kv.position();
+    state.element = static_cast<uint32_t>(model::kv_element_bytes(self.kv.type()));
+    if (self.first_local) state.journal = self.kv.plane(*self.first_local).journal_length();
+    const uint64_t row = self.kv.row_bytes();
+    for (size_t i = 0; i < self.on_device.layers.size(); ++i) {
+        LayerState layer;
+        for (const Section& section : sections(self.on_device.layers[i].planes, self.kv.plane(i))) {
+            std::vector<std::byte>& bytes = layer.*section.bytes;
+            bytes.resize(section.rows.size() * row);
+            for (size_t r = 0; r < section.rows.size(); ++r) {
+                self.context.read(*section.buffer, section.rows[r] * row, bytes.data() + r * row,
+                                  row);
+            }
+        }
+        state.layers.push_back(std::move(layer));
+    }
+    return state;
+}
+
+void Engine::set_state(const SequenceState& state) {
+    Impl& self = *impl_;
+    self.check_alive();
+    const auto refuse = [](const std::string& what, uint64_t found, uint64_t expected) {
+        throw SnapshotError("the snapshot's " + what + " is " + std::to_string(found) + ", not " +
+                                std::to_string(expected),
+                            {{"section", what},
+                             {"found", std::to_string(found)},
+                             {"expected", std::to_string(expected)}});
+    };
+    const uint64_t element = model::kv_element_bytes(self.kv.type());
+    if (state.element != element) refuse("KV element size", state.element, element);
+    if (state.layers.size() != self.on_device.layers.size()) {
+        refuse("number of layers", state.layers.size(), self.on_device.layers.size());
+    }
+    // Everything is checked against the bookkeeping that the state would have, before any row of
+    // the old one is touched.
+    model::KvPlanes next(self.on_device.geometry, self.config.context, self.kv.type(),
+                         self.config.rollback_max);
+    next.restore(state.position, state.journal);
+    if (self.first_local && next.plane(*self.first_local).journal_length() != state.journal) {
+        refuse("undo rows", state.journal, next.plane(*self.first_local).journal_length());
+    }
+    const uint64_t row = next.row_bytes();
+    for (size_t i = 0; i < state.layers.size(); ++i) {
+        for (const Section& section : sections(self.on_device.layers[i].planes, next.plane(i))) {
+            const uint64_t found = (state.layers[i].*section.bytes).size();
+            if (found != section.rows.size() * row) {
+                refuse("layer " + std::to_string(i) + " " + section.name + " size in bytes", found,
+                       section.rows.size() * row);
+            }
+        }
+    }
+    for (size_t i = 0; i < state.layers.size(); ++i) {
+        for (const Section& section : sections(self.on_device.layers[i].planes, next.plane(i))) {
+            const std::vector<std::byte>& bytes = state.layers[i].*section.bytes;
+            for (size_t r = 0; r < section.rows.size(); ++r) {
+                self.context.write(*section.buffer, section.rows[r] * row, bytes.data() + r * row,
+                                   row);
+            }
+        }
+    }
+    self.kv = next;
+}
+
+namespace {
+
 const Buffer& plane_buffer(const LayerOnDevice& layer, char plane) {
     if (plane == 'k') return *layer.planes.k;
     if (plane == 'v') return *layer.planes.v;

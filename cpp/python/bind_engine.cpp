@@ -31,7 +31,7 @@ Row logits_row(const std::optional<py::array>& out, size_t vocab) {
 }
 
 py::array_t<float> to_array(const std::vector<float>& values) {
-    return {static_cast<py::ssize_t>(values.size()), values.data()};
+    return py::array_t<float>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
 py::tuple decode_token(Session& session, uint32_t token, const std::optional<py::array>& out,
@@ -95,6 +95,44 @@ void set_kv(Session& session, uint32_t layer, const std::string& plane, uint64_t
         e.set_kv(layer, plane.size() == 1 ? plane[0] : '?', position,
                  static_cast<const std::byte*>(flat.data()), static_cast<size_t>(flat.nbytes()));
     });
+}
+
+py::bytes to_bytes(const std::vector<std::byte>& bytes) {
+    return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::vector<std::byte> from_bytes(const py::handle& object) {
+    const auto view = py::cast<std::string_view>(object);
+    const auto* first = reinterpret_cast<const std::byte*>(view.data());
+    return {first, first + view.size()};
+}
+
+py::dict state(Session& session) {
+    const SequenceState state = session.exclusively([](Engine& e) { return e.state(); });
+    py::list layers;
+    for (const LayerState& layer : state.layers) {
+        layers.append(py::make_tuple(to_bytes(layer.k), to_bytes(layer.v),
+                                     to_bytes(layer.journal_k), to_bytes(layer.journal_v)));
+    }
+    py::dict out;
+    out["position"] = state.position;
+    out["journal"] = state.journal;
+    out["element"] = state.element;
+    out["layers"] = layers;
+    return out;
+}
+
+void set_state(Session& session, const py::dict& from) {
+    SequenceState state;
+    state.position = py::cast<uint64_t>(from["position"]);
+    state.journal = py::cast<uint64_t>(from["journal"]);
+    state.element = py::cast<uint32_t>(from["element"]);
+    for (const py::handle layer : from["layers"]) {
+        const auto parts = py::cast<py::sequence>(layer);
+        state.layers.push_back({from_bytes(parts[0]), from_bytes(parts[1]), from_bytes(parts[2]),
+                                from_bytes(parts[3])});
+    }
+    session.exclusively([&](Engine& e) { e.set_state(state); });
 }
 
 py::dict plan(Session& session, uint64_t position) {
@@ -194,6 +232,8 @@ void bind_engine(py::module_& module) {
         .def("kv", &kv, py::arg("layer"), py::arg("plane"), py::arg("first"), py::arg("count"))
         .def("set_kv", &set_kv, py::arg("layer"), py::arg("plane"), py::arg("position"),
              py::arg("row"))
+        .def("state", &state)
+        .def("set_state", &set_state, py::arg("state"))
         .def("plan", &plan, py::arg("position"))
         .def_property_readonly(
             "position",

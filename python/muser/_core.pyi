@@ -78,8 +78,12 @@ class Engine:
     def reset(self) -> None: ...
     def close(self) -> None:
         """Waits for a step in flight, then releases everything. Idempotent."""
-    def snapshot(self) -> bytes: ...
-    def restore(self, blob: bytes) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """The sequence in position order, the same from every device: `position`, `journal` (undo
+        rows of each ring), `element` (bytes), `layers`: a list of (k, v, journal_k, journal_v),
+        each bytes of whole rows [rows, kv_heads, head_dim]."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """All or nothing: SnapshotError or ContextFullError changes nothing."""
     def rollback(self, tokens: int) -> None: ...
     def kv(self, layer: int, plane: str, first: int, count: int) -> NDArray[Any]:
         """Rows [first, first + count) by absolute position of plane "k" or "v": float16 or float32
