@@ -70,6 +70,25 @@ struct DeviceDescription {
     std::map<std::string, uint64_t> weight_bytes;  // layout -> bytes
 };
 
+// One closure's own time on the device's clock; not known where the device cannot tell.
+struct ClosureTime {
+    std::string closure;
+    bool known = false;
+    double start_seconds = 0, end_seconds = 0;
+};
+struct Profile {
+    std::string schedule;
+    uint64_t position = 0;
+    std::vector<std::string> labels;   // closures as the graph encoded them, in order
+    std::vector<ClosureTime> samples;  // closures as the device ran them, in order
+    uint64_t dispatches = 0;
+    uint32_t broad = 0, targeted = 0;  // barriers
+    uint32_t command_buffers = 0;
+    double device_seconds = 0;  // start to end, summed over command buffers
+    double encode_seconds = 0, submit_seconds = 0, wait_seconds = 0, readback_seconds = 0;
+    double wall_seconds = 0;
+};
+
 struct KvRows {
     uint32_t element = 2;  // bytes: f16 or f32
     uint64_t rows = 0, kv_heads = 0, head_dim = 0;
@@ -114,6 +133,12 @@ class Engine {
     // `count` known tokens, one command buffer each, no waits between; rows of vocab logits.
     void teacher_forced(const uint32_t* tokens, size_t count, float* logits,
                         const Interrupted& interrupted);
+
+    // decode, measured. `phase` submits each closure as its own command buffer and waits: it
+    // measures a graph that production never runs. `repeat` runs a stage's kernels k times (only
+    // stages that do not change their own input: ConfigError), for its own time by the slope.
+    Profile profile(uint32_t token, float* logits, bool phase,
+                    const std::map<std::string, int>& repeat, const Interrupted& interrupted);
 
     void reset();
     void rollback(uint64_t tokens);

@@ -30,9 +30,26 @@ struct Engine::Impl {
     launch::Step step_slot(uint32_t slot) const;
     StepValues step_values(uint32_t token) const;
     void check_token(uint32_t token) const;
+    void check_captures(const std::vector<std::string>& capture);
     void check_alive() const;
+    void encode_only(uint64_t position, EncodeLog& log);
     GraphEncoder::Options encoder_options(EncodeLog* log) const;
     ObjcPtr<CommandBufferId> next_commands();
+    // One token, from its step values to its logits; what decode and profile share.
+    struct StepRun {
+        uint32_t token = 0;
+        float* logits = nullptr;
+        Interrupted interrupted;
+        EncodeLog* log = nullptr;
+        std::vector<std::pair<Stage, int>> repeat;
+        std::function<bool(Label)> stops_after;    // cut the command buffer after this closure
+        std::function<void(Label)> after_closure;  // with everything up to it finished
+        bool time_labels = false;
+        // Called with each command buffer once it has completed.
+        std::function<void(id<MTLCommandBuffer>)> completed;
+        double encode_seconds = 0, submit_seconds = 0, wait_seconds = 0, readback_seconds = 0;
+    };
+    void run_step(StepRun& run);
     // Logits and flags of a lane slot; slot 0 is the single step's.
     Activations activations_for(uint32_t slot);
     void read_logits(uint32_t slot, float* logits);

@@ -2,10 +2,14 @@
 #import "metal/engine_impl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "contract/rope.h"
 #import "metal/launch/pointwise.h"
+#if !defined(__APPLE__)
+#import "metal/portable/portable.h"
+#endif
 
 namespace muser {
 namespace {
@@ -28,7 +32,44 @@ std::string capture_name(Label label, std::string_view output) {
     return name;
 }
 
+// Whether a closure, or one of its outputs, is asked for.
+bool captures(const std::vector<std::string>& wanted, const std::string& closure) {
+    return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+        return name == closure || name.starts_with(closure + ".");
+    });
+}
+
 }  // namespace
+
+// ConfigError for a name that no closure of this step will leave behind, before anything runs.
+void Engine::Impl::check_captures(const std::vector<std::string>& capture) {
+    if (capture.empty()) return;
+    check_alive();
+    EncodeLog log;
+    encode_only(kv.position(), log);
+    for (const std::string& name : capture) {
+        const bool found = std::any_of(log.closures.begin(), log.closures.end(), [&](Label label) {
+            const auto outputs = stage_outputs(label.stage, act, schedule);
+            return std::any_of(outputs.begin(), outputs.end(), [&](const StageOutput& o) {
+                return name == label_text(label) || name == capture_name(label, o.name);
+            });
+        });
+        if (!found) {
+            throw ConfigError("schedule " + std::string(schedule.name) + " has no stage output '" +
+                                  name + "' at this position",
+                              {{"capture", name}, {"schedule", std::string(schedule.name)}});
+        }
+    }
+}
+
+// Encodes a step at a position and drops it: what plans and checks look at.
+void Engine::Impl::encode_only(uint64_t position, EncodeLog& log) {
+    GraphEncoder g(context, encoder_options(&log));
+    const ObjcPtr<CommandBufferId> commands = next_commands();
+    g.begin(commands.get());
+    encode_token(g, on_device, act, schedule, step_slot(0), phase_at(position));
+    g.end();
+}
 
 void Engine::Impl::check_alive() const {
     if (dead.empty()) return;
@@ -130,75 +171,86 @@ void Engine::Impl::read_logits(uint32_t slot, float* logits) {
     context.read(*set.logits.values, set.logits.offset(), logits, set.logits.bytes());
 }
 
+void Engine::Impl::run_step(StepRun& run) {
+    using Clock = std::chrono::steady_clock;
+    const auto since = [](Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    check_alive();
+    check_token(run.token);
+    kv.plan_append();  // ContextFullError before anything has changed
+    const auto start = Clock::now();
+    const StepValues values = step_values(run.token);
+    context.write(*steps, 0, &values, sizeof values);
+
+    ObjcPtr<CommandBufferId> commands = next_commands();
+    const auto finish = [&] {
+        const auto committed = Clock::now();
+#if !defined(__APPLE__)
+        portable::recording_of(commands.get())->time_labels = run.time_labels;
+#endif
+        [commands.get() commit];
+        run.submit_seconds += since(committed);
+        const auto waiting = Clock::now();
+        guarded([&] { waiter.wait(commands.get(), config.wait_seconds, run.interrupted); });
+        run.wait_seconds += since(waiting);
+        if (run.completed) run.completed(commands.get());
+    };
+    GraphEncoder::Options options = encoder_options(run.log);
+    options.repeat = run.repeat;
+    GraphEncoder g(context, options);
+    g.stops_after = run.stops_after;
+    g.after_closure = [&](Label label) {
+        finish();
+        if (run.after_closure) run.after_closure(label);
+    };
+    g.next_commands = [&] {
+        commands = next_commands();
+        return commands.get();
+    };
+    g.begin(commands.get());
+    encode_token(g, on_device, act, schedule, step_slot(0), phase_at(values.position));
+    g.end();
+    // Cuts wait inside the encoding; what is left is encoding.
+    run.encode_seconds = since(start) - run.submit_seconds - run.wait_seconds;
+    finish();
+
+    kv.append();
+    const auto reading = Clock::now();
+    try {
+        read_logits(0, run.logits);
+    } catch (const NonFiniteError&) {
+        // The row is an error, not a state: take it back, ring rows included.
+        if (config.rollback_max > 0) bring_back(1);
+        throw;
+    }
+    run.readback_seconds = since(reading);
+}
+
 void Engine::decode(uint32_t token, float* logits, const std::vector<std::string>& capture,
                     std::vector<Capture>& captured, const Interrupted& interrupted) {
     Impl& self = *impl_;
     AutoreleaseScope scope;
-    self.check_alive();
-    self.check_token(token);
-    self.kv.plan_append();  // ContextFullError before anything has changed
-    const StepValues values = self.step_values(token);
-    self.context.write(*self.steps, 0, &values, sizeof values);
-
-    GraphEncoder g(self.context, self.encoder_options(nullptr));
-    ObjcPtr<CommandBufferId> commands = self.next_commands();
-    const auto run = [&] {
-        [commands.get() commit];
-        self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
-    };
-    // A capture cuts the command buffer after the closure: the same kernels in the same order.
-    const auto wanted = [&](const std::string& name) {
-        return std::find(capture.begin(), capture.end(), name) != capture.end();
-    };
-    const auto take = [&](Label label) {
-        const std::string closure = label_text(label);
-        for (const StageOutput& output : stage_outputs(label.stage, self.act, self.schedule)) {
-            const std::string name = capture_name(label, output.name);
-            if (!wanted(name) && !wanted(closure)) continue;
-            Capture taken{name, std::vector<float>(output.vector.n)};
-            self.context.read(*output.vector.values, output.vector.offset(), taken.values.data(),
-                              output.vector.bytes());
-            captured.push_back(std::move(taken));
-        }
-    };
-    g.stops_after = [&](Label label) {
-        if (capture.empty()) return false;
-        const std::string closure = label_text(label);
-        return std::any_of(capture.begin(), capture.end(), [&](const std::string& name) {
-            return name == closure || name.starts_with(closure + ".");
-        });
-    };
-    g.after_closure = [&](Label label) {
-        self.guarded(run);
-        take(label);
-    };
-    g.next_commands = [&] {
-        commands = self.next_commands();
-        return commands.get();
-    };
-    g.begin(commands.get());
-    encode_token(g, self.on_device, self.act, self.schedule, self.step_slot(0),
-                 self.phase_at(values.position));
-    g.end();
-    for (const std::string& name : capture) {
-        const bool found = std::any_of(captured.begin(), captured.end(), [&](const Capture& c) {
-            return c.name == name || c.name.starts_with(name + ".");
-        });
-        if (!found) {
-            throw ConfigError("schedule " + std::string(self.schedule.name) +
-                                  " has no stage output '" + name + "' at this position",
-                              {{"capture", name}});
-        }
+    self.check_captures(capture);
+    Impl::StepRun run;
+    run.token = token;
+    run.logits = logits;
+    run.interrupted = interrupted;
+    if (!capture.empty()) {
+        // A capture cuts the command buffer after the closure: the same kernels, the same order.
+        run.stops_after = [&](Label label) { return captures(capture, label_text(label)); };
+        run.after_closure = [&](Label label) {
+            for (const StageOutput& output : stage_outputs(label.stage, self.act, self.schedule)) {
+                const std::string name = capture_name(label, output.name);
+                if (!captures(capture, name) && !captures(capture, label_text(label))) continue;
+                Capture taken{name, std::vector<float>(output.vector.n)};
+                self.context.read(*output.vector.values, output.vector.offset(),
+                                  taken.values.data(), output.vector.bytes());
+                captured.push_back(std::move(taken));
+            }
+        };
     }
-    self.guarded(run);
-    self.kv.append();
-    try {
-        self.read_logits(0, logits);
-    } catch (const NonFiniteError&) {
-        // The row is an error, not a state: take it back, ring rows included.
-        if (self.config.rollback_max > 0) self.bring_back(1);
-        throw;
-    }
+    self.run_step(run);
 }
 
 void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
@@ -220,7 +272,7 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
                                 {"context", std::to_string(self.config.context)}});
     }
     const uint64_t start = self.kv.position();
-    std::vector<ObjcPtr<CommandBufferId> > lane;
+    std::vector<ObjcPtr<CommandBufferId>> lane;
     for (uint32_t i = 0; i < count; ++i) {
         const StepValues values = self.step_values(tokens[i]);
         self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
@@ -260,12 +312,7 @@ Plan Engine::plan(uint64_t position) const {
                                 {"context", std::to_string(self.config.context)}});
     }
     EncodeLog log;
-    GraphEncoder g(self.context, self.encoder_options(&log));
-    const ObjcPtr<CommandBufferId> commands = self.next_commands();
-    g.begin(commands.get());
-    encode_token(g, self.on_device, self.act, self.schedule, self.step_slot(0),
-                 self.phase_at(position));
-    g.end();
+    self.encode_only(position, log);
 
     Plan plan;
     plan.schedule = self.schedule.name;

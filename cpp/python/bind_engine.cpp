@@ -171,6 +171,41 @@ py::dict plan(Session& session, uint64_t position) {
     return out;
 }
 
+py::dict profile(Session& session, uint32_t token, bool phase,
+                 const std::map<std::string, int>& repeat) {
+    const size_t vocab = session.ask([](Engine& e) { return e.geometry().vocab; });
+    Row row = logits_row(std::nullopt, vocab);
+    float* logits = row.mutable_data();
+    const Profile profile = session.exclusively(
+        [&](Engine& e) { return e.profile(token, logits, phase, repeat, signal_pending); });
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    py::list samples;
+    for (const ClosureTime& sample : profile.samples) {
+        py::dict entry;
+        entry["closure"] = sample.closure;
+        entry["start"] = sample.known ? py::object(py::float_(sample.start_seconds)) : py::none();
+        entry["end"] = sample.known ? py::object(py::float_(sample.end_seconds)) : py::none();
+        samples.append(entry);
+    }
+    py::dict out;
+    out["schedule"] = profile.schedule;
+    out["position"] = profile.position;
+    out["labels"] = profile.labels;
+    out["samples"] = samples;
+    out["dispatches"] = profile.dispatches;
+    out["barriers"] =
+        py::dict(py::arg("broad") = profile.broad, py::arg("targeted") = profile.targeted);
+    out["command_buffers"] = profile.command_buffers;
+    out["device_seconds"] = profile.device_seconds;
+    out["encode_seconds"] = profile.encode_seconds;
+    out["submit_seconds"] = profile.submit_seconds;
+    out["wait_seconds"] = profile.wait_seconds;
+    out["readback_seconds"] = profile.readback_seconds;
+    out["wall_seconds"] = profile.wall_seconds;
+    out["logits"] = row;
+    return out;
+}
+
 py::dict device(Session& session) {
     const DeviceDescription found = session.ask([](Engine& e) { return e.device(); });
     py::dict out;
@@ -234,6 +269,7 @@ void bind_engine(py::module_& module) {
              py::arg("row"))
         .def("state", &state)
         .def("set_state", &set_state, py::arg("state"))
+        .def("profile", &profile, py::arg("token"), py::arg("phase"), py::arg("repeat"))
         .def("plan", &plan, py::arg("position"))
         .def_property_readonly(
             "position",

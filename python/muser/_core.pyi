@@ -90,7 +90,15 @@ class Engine:
         [count, kv_heads, head_dim]; ConfigError where a row is not held."""
     def set_kv(self, layer: int, plane: str, position: int, row: NDArray[Any]) -> None: ...
     def profile(self, token: int, phase: bool, repeat: dict[str, int]) -> dict[str, Any]:
-        """One token with every closure timed; see muser.profiler."""
+        """decode_token, measured. Keys: `schedule`, `position`, `labels` (closures as encoded),
+        `samples` (closures as the device ran them: {closure, start, end} in seconds on the
+        device's clock, None where it cannot tell), `dispatches`, `barriers` {broad, targeted},
+        `command_buffers`, `device_seconds`, `encode_seconds`, `submit_seconds`, `wait_seconds`,
+        `readback_seconds`, `wall_seconds`, `logits`.
+
+        `phase`: each closure in its own command buffer, waited for; a graph production never runs.
+        `repeat`: stage name -> k runs its kernels k times (qkvg, output, ffn_down, lm_head).
+        """
     def plan(self, position: int) -> dict[str, Any]:
         """The graph at a position: `schedule`, `closures` (list of label), `dispatches` (list of
         {closure, kernel, groups, threads}), `barriers` {broad, targeted}, `hash` (SHA-256 hex)."""
