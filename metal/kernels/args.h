@@ -14,14 +14,14 @@
 #endif
 
 #define MUSER_MAX_HEAD_DIM 256
-#define MUSER_CHUNK 64          // keys per softmax chunk, by absolute position (numerics 4)
-#define MUSER_BLOCK 256         // elements per activation block (numerics 1)
-#define MUSER_HEAD_GROUP 1024   // logits per softcap or argmax threadgroup
+#define MUSER_CHUNK 64         // keys per softmax chunk, by absolute position (numerics 4)
+#define MUSER_BLOCK 256        // elements per activation block (numerics 1)
+#define MUSER_HEAD_GROUP 1024  // logits per softcap or argmax threadgroup
 
 // Which of the three views of StepValues a kernel looks through.
-#define MUSER_VIEW_RING 0       // sliding-window ring, after this token's row is stored
-#define MUSER_VIEW_PLANE 1      // global plane
-#define MUSER_VIEW_SHADOW 2     // staged copy of a wrapped ring, in position order
+#define MUSER_VIEW_RING 0    // sliding-window ring, after this token's row is stored
+#define MUSER_VIEW_PLANE 1   // global plane
+#define MUSER_VIEW_SHADOW 2  // staged copy of a wrapped ring, in position order
 
 // ---- step buffer -------------------------------------------------------------------------------
 // Everything that changes from token to token lives here and nowhere else, so that two recordings
@@ -38,10 +38,10 @@ struct KvView {
 };
 
 struct StepValues {
-    uint32_t token;         // id fed at this step
-    uint32_t position;      // 0-based
-    uint32_t journal_row;   // undo-journal row that keeps the overwritten ring row
-    uint32_t overwrite;     // 1 when write_row of the ring holds an older position's row, else 0
+    uint32_t token;        // id fed at this step
+    uint32_t position;     // 0-based
+    uint32_t journal_row;  // undo-journal row that keeps the overwritten ring row
+    uint32_t overwrite;    // 1 when write_row of the ring holds an older position's row, else 0
     struct KvView ring;
     struct KvView plane;
     struct KvView shadow;
@@ -50,7 +50,7 @@ struct StepValues {
     uint32_t reserved[8];
     float rope_cos[MUSER_MAX_HEAD_DIM / 2];
     float rope_sin[MUSER_MAX_HEAD_DIM / 2];
-    uint32_t padding[32];   // a slot is a multiple of 256 bytes
+    uint32_t padding[32];  // a slot is a multiple of 256 bytes
 };
 #define MUSER_STEP_BYTES 1280
 

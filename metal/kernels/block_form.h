@@ -1,5 +1,5 @@
-// Writing 16-bit block floating point (docs/numerics.md §1): one SIMD group, one block of 256, eight
-// consecutive elements per lane. args.h says how the four sections lie in the buffer.
+// Writing 16-bit block floating point (docs/numerics.md §1): one SIMD group, one block of 256,
+// eight consecutive elements per lane. args.h says how the four sections lie in the buffer.
 #pragma once
 
 #include "reduce.h"

@@ -1,8 +1,8 @@
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
-// A norm boundary in one kernel: the post norm and its residual add, then the next norm over the new
-// residual (docs/numerics.md §3). Exact: both reductions are those of the separate kernels, and a
-// thread sums the very elements that it has just written.
+// A norm boundary in one kernel: the post norm and its residual add, then the next norm over the
+// new residual (docs/numerics.md §3). Exact: both reductions are those of the separate kernels, and
+// a thread sums the very elements that it has just written.
 #include "norm.h"
 
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_add_norm_b16(

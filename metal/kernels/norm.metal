@@ -42,8 +42,7 @@ MUSER_KERNEL(rms_norm_mul_4sg_b16, NormArgs, 4)
 // residual + (x * scale) * w: the norm acts on the sublayer's output, then the residual is added.
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_add_f32(
     constant NormArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
-    device const float* weight [[buffer(2)]], device float* residual [[buffer(3)]],
-    MUSER_THREAD) {
+    device const float* weight [[buffer(2)]], device float* residual [[buffer(3)]], MUSER_THREAD) {
     MUSER_THREADGROUP(float, partial, 32);
     const float sum = sum_of_squares(x, args.n, norm_partials(args.n), tid);
     const float total = norm_total(sum, args.n, partial, lane, simd);

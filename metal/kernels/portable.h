@@ -15,7 +15,7 @@
 using namespace metal;
 
 #define MUSER_THREADGROUP(T, name, n) threadgroup T name[n]
-#define MUSER_THREAD                                                                     \
+#define MUSER_THREAD                                                                        \
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]
 #define MUSER_KERNEL(name, Args, n)
@@ -85,9 +85,8 @@ struct MuserAddress {
         return static_cast<T*>(address);
     }
 };
-#define MUSER_IDS                                                                   \
-    make_uint3(blockIdx.x, blockIdx.y, blockIdx.z), threadIdx.x, threadIdx.x & 31u, \
-        threadIdx.x >> 5
+#define MUSER_IDS \
+    make_uint3(blockIdx.x, blockIdx.y, blockIdx.z), threadIdx.x, threadIdx.x & 31u, threadIdx.x >> 5
 #define MUSER_PARAMS_2 MuserAddress b1, MuserAddress b2
 #define MUSER_PARAMS_3 MUSER_PARAMS_2, MuserAddress b3
 #define MUSER_PARAMS_4 MUSER_PARAMS_3, MuserAddress b4
@@ -108,9 +107,9 @@ struct MuserAddress {
 #define MUSER_NAMES_10 MUSER_NAMES_9, b10
 // The kernel function and the entry point differ in their parameters: they are overloads, and the
 // entry point alone has C linkage.
-#define MUSER_KERNEL(name, Args, n)                                             \
-    extern "C" __global__ void name(const Args muser_args, MUSER_PARAMS_##n) {  \
-        name(muser_args, MUSER_NAMES_##n, MUSER_IDS);                           \
+#define MUSER_KERNEL(name, Args, n)                                            \
+    extern "C" __global__ void name(const Args muser_args, MUSER_PARAMS_##n) { \
+        name(muser_args, MUSER_NAMES_##n, MUSER_IDS);                          \
     }
 
 #else

@@ -22,6 +22,7 @@
 // Attention: one threadgroup per chunk of 64 keys and query head (gqa: and KV head).
 #define MUSER_SHAPE_ATTEND_THREADS 128
 #define MUSER_SHAPE_ATTEND_GQA_THREADS 256
+#define MUSER_SHAPE_GQA_MAX_QUERIES 32  // query heads per KV head; bounds the scores array
 
 // Staging: one SIMD group per row.
 #define MUSER_SHAPE_STAGE_ROWS 8
