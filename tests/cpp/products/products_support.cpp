@@ -149,7 +149,8 @@ std::vector<contract::BlockForm> random_block_forms(size_t cols, size_t columns,
         }
         if (kind == Activations::extreme) {
             // The scale is 2^0 when the largest magnitude is 32639.
-            constexpr std::array<float, 5> kEnds{32639.0f, -32639.0f, 32384.0f, -32512.0f, -32384.0f};
+            constexpr std::array<float, 5> kEnds{32639.0f, -32639.0f, 32384.0f, -32512.0f,
+                                                 -32384.0f};
             const bool one_value = random() % 2 == 0;
             const float value = kEnds[random() % kEnds.size()];
             for (float& v : x) v = one_value ? value : kEnds[random() % kEnds.size()];

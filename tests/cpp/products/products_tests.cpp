@@ -29,8 +29,15 @@ struct Case {
 
 Case make_case(WeightType type, size_t rows, size_t cols, size_t columns, Weights weights,
                Activations activations, Random& random) {
-    Case c{type, rows, cols, columns, random_weights(type, rows, cols, weights, random),
-           {},   {},   {},   std::vector<float>(rows * columns)};
+    Case c{type,
+           rows,
+           cols,
+           columns,
+           random_weights(type, rows, cols, weights, random),
+           {},
+           {},
+           {},
+           std::vector<float>(rows * columns)};
     const bool quantised = contract::weight_type_info(type).quantised;
     if (quantised) {
         c.forms = random_block_forms(cols, columns, activations, random);
@@ -100,8 +107,8 @@ TEST(Products, TablesAreComplete) {
         for (WeightType type : kQuantised) {
             std::string text = contract::weight_type_info(type).name;
             text[0] = 'q';
-            const auto layout = device::cpu::product_layout(
-                isa, {static_cast<uint32_t>(type), 4096, 4096});
+            const auto layout =
+                device::cpu::product_layout(isa, {static_cast<uint32_t>(type), 4096, 4096});
             for (const std::string& suffix : {std::string(), layout.suffix}) {
                 expected.insert("mul_mv_" + text + "_b16" + suffix);
                 expected.insert("mul_mv_silu_" + text + "_b16" + suffix);
@@ -162,12 +169,12 @@ TEST(Products, ZeroAndNanBlocks) {
     Random random(4);
     for (WeightType type : kQuantised) {
         for (size_t columns : {1, 3, 17}) {
-            check_everywhere(make_case(type, 37, 512, columns, Weights::random,
-                                       Activations::damaged, random),
-                             random);
-            check_everywhere(make_case(type, 37, 512, columns, Weights::infinite,
-                                       Activations::damaged, random),
-                             random);
+            check_everywhere(
+                make_case(type, 37, 512, columns, Weights::random, Activations::damaged, random),
+                random);
+            check_everywhere(
+                make_case(type, 37, 512, columns, Weights::infinite, Activations::damaged, random),
+                random);
             if (HasFailure()) return;
         }
     }

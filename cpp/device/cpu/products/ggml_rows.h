@@ -55,8 +55,8 @@ void ggml_rows_chunk(const Tile& t, uint64_t first_row, uint32_t rows, uint32_t 
             const int32_t* sums = x.sums + 16 * b;
             for (uint32_t r = 0; r < rows; ++r) {
                 const auto total = static_cast<float>(dot_scaled(w[r].w, q));
-                float a = contract::fma(contract::mul(contract::f16_to_f32(w[r].d), s), total,
-                                        acc[c][r]);
+                float a =
+                    contract::fma(contract::mul(contract::f16_to_f32(w[r].d), s), total, acc[c][r]);
                 if constexpr (WeightTraits<Block>::kMins) {
                     int32_t m = 0;
                     for (int j = 0; j < 8; ++j) m += w[r].mins[j] * (sums[2 * j] + sums[2 * j + 1]);
@@ -111,7 +111,8 @@ void ggml_rows(const Tile& t) {
     }
 }
 
-// ---- float weights: 32 partials, partial t takes k = t, t + 32, ..., then tree (numerics 2) ------
+// ---- float weights: 32 partials, partial t takes k = t, t + 32, ..., then tree (numerics 2)
+// ------
 
 static inline float weight_to_f32(float w) { return w; }
 struct Half {

@@ -16,7 +16,8 @@ static inline uint64_t rows_ns(uint64_t rows, uint64_t row_bytes, const MatVecAr
     return 1 + (read > multiply ? read : multiply);
 }
 
-// ---- mul_mv: a unit is 16 rows, all columns ------------------------------------------------------
+// ---- mul_mv: a unit is 16 rows, all columns
+// ------------------------------------------------------
 
 template <uint32_t kBytesPer256>
 Work mul_mv_work(const Call& call) {
@@ -43,7 +44,8 @@ void mul_mv(const Call& call, uint64_t begin, uint64_t end) {
     });
 }
 
-// ---- mul_mv_silu: a unit is 256 rows, so that it can write their block form ----------------------
+// ---- mul_mv_silu: a unit is 256 rows, so that it can write their block form
+// ----------------------
 
 constexpr uint32_t kSiluRows = 256;
 // Rows and columns whose gates and ups are kept at a time: 64 KiB of scratch.
@@ -105,18 +107,21 @@ void mul_mv_silu(const Call& call, uint64_t begin, uint64_t end) {
     }
 }
 
-// ---- table rows ----------------------------------------------------------------------------------
+// ---- table rows
+// ----------------------------------------------------------------------------------
 
 // Both kernels of a quantised type: MUSER_PRODUCT("q4_K", "_r16", BlockQ4_K, product).
-#define MUSER_PRODUCT(type, layout, Block, product)                                         \
-    {"mul_mv_" type "_b16" layout, mul_mv_work<WeightTraits<Block>::kSuperblockBytes>,      \
-     mul_mv<product>},                                                                      \
-    {"mul_mv_silu_" type "_b16" layout,                                                     \
-     mul_mv_silu_work<WeightTraits<Block>::kSuperblockBytes>, mul_mv_silu<product>}
+#define MUSER_PRODUCT(type, layout, Block, product)                                       \
+    {"mul_mv_" type "_b16" layout, mul_mv_work<WeightTraits<Block>::kSuperblockBytes>,    \
+     mul_mv<product>},                                                                    \
+    {                                                                                     \
+        "mul_mv_silu_" type "_b16" layout,                                                \
+            mul_mv_silu_work<WeightTraits<Block>::kSuperblockBytes>, mul_mv_silu<product> \
+    }
 
 // The kernel of a float type of `bytes` bytes.
 #define MUSER_FLOAT_PRODUCT(type, bytes, product) \
-    {"mul_mv_" type "_f32", mul_mv_work<256 * (bytes)>, mul_mv<product>}
+    { "mul_mv_" type "_f32", mul_mv_work<256 * (bytes)>, mul_mv<product> }
 
 }  // namespace
 }  // namespace muser::device::cpu

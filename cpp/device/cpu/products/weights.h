@@ -27,8 +27,7 @@ struct ScaledSuperblock {
 };
 
 // The 6-bit scales and mins of Q4_K and Q5_K.
-static inline void unpack_scale_mins(const uint8_t packed[12], int16_t scales[8],
-                                     int16_t mins[8]) {
+static inline void unpack_scale_mins(const uint8_t packed[12], int16_t scales[8], int16_t mins[8]) {
     for (int j = 0; j < 4; ++j) {
         scales[j] = packed[j] & 63;
         mins[j] = packed[j + 4] & 63;
