@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "model/refuse.h"
+#include "model/words.h"
 
 namespace muser::model {
 namespace {
@@ -93,14 +94,15 @@ class GeometryReader {
             refuse("another model architecture",
                    {.key = "general.architecture",
                     .offset = header_.find("general.architecture")->offset},
-                   printable(g_.architecture), "muse-glimmer or muse_glimmer");
+                   g_.architecture.empty() ? "an empty string" : printable(g_.architecture),
+                   "muse-glimmer or muse_glimmer");
         }
         // Renaming tools have left the two spellings mixed: the prefix is the one in use.
-        g_.prefix = g_.architecture + ".";
+        g_.prefix = words(g_.architecture, ".");
         for (const std::string_view other : architectures) {
             if (present("block_count")) break;
-            const std::string prefix = std::string(other) + ".";
-            if (header_.find(prefix + "block_count") != nullptr) g_.prefix = prefix;
+            const std::string prefix = words(other, ".");
+            if (header_.find(words(prefix, "block_count")) != nullptr) g_.prefix = prefix;
         }
     }
 
@@ -119,7 +121,7 @@ class GeometryReader {
     uint32_t count(std::string_view suffix, uint32_t low, uint32_t high) const {
         const uint32_t value = header_.u32(key(suffix));
         if (value < low || value > high) {
-            bad(suffix, std::to_string(value), std::to_string(low) + " to " + std::to_string(high));
+            bad(suffix, std::to_string(value), words(low, " to ", high));
         }
         return value;
     }
@@ -128,7 +130,7 @@ class GeometryReader {
     float positive(std::string_view suffix, float high) const {
         const float value = header_.f32(key(suffix));
         if (!std::isnormal(value) || value < 0 || value > high) {
-            bad(suffix, number(value), "a normal number above 0, at most " + number(high));
+            bad(suffix, number(value), words("a normal number above 0, at most ", number(high)));
         }
         return value;
     }
@@ -138,7 +140,7 @@ class GeometryReader {
         g_.kv_heads = count("attention.head_count_kv", 1, max_heads);
         if (g_.heads % g_.kv_heads != 0) {
             bad("attention.head_count_kv", std::to_string(g_.kv_heads),
-                "a divisor of the " + std::to_string(g_.heads) + " heads");
+                words("a divisor of the ", g_.heads, " heads"));
         }
         g_.head_dim = count("attention.key_length", 2, max_head_dim);
         if (g_.head_dim % 2 != 0) {
@@ -150,8 +152,7 @@ class GeometryReader {
     void must_equal(std::string_view suffix, uint32_t expected, std::string_view other) const {
         const uint32_t value = header_.u32(key(suffix));
         if (value != expected) {
-            bad(suffix, std::to_string(value),
-                std::to_string(expected) + ", as " + std::string(other));
+            bad(suffix, std::to_string(value), words(expected, ", as ", other));
         }
     }
 
@@ -169,8 +170,7 @@ class GeometryReader {
         }
         const Entry& flags = header_.array(key(suffix), ValueType::Bool);
         if (flags.count != g_.layers) {
-            bad(suffix, std::to_string(flags.count) + " flags",
-                std::to_string(g_.layers) + ", one per layer");
+            bad(suffix, words(flags.count, " flags"), words(g_.layers, ", one per layer"));
         }
         for (const std::byte flag : flags.bytes) g_.is_local.push_back(flag != std::byte{0});
     }
@@ -194,7 +194,7 @@ class GeometryReader {
         const Entry& tokens = header_.array("tokenizer.ggml.tokens", ValueType::String);
         if (tokens.count < 1 || tokens.count > max_vocab) {
             refuse("impossible vocabulary", {.key = tokens.key, .offset = tokens.offset},
-                   std::to_string(tokens.count) + " tokens", "1 to " + std::to_string(max_vocab));
+                   words(tokens.count, " tokens"), words("1 to ", max_vocab));
         }
         g_.vocab = static_cast<uint32_t>(tokens.count);
         if (present("vocab_size")) must_equal("vocab_size", g_.vocab, "tokenizer.ggml.tokens");
@@ -203,15 +203,15 @@ class GeometryReader {
     void warn_of_unknown_keys() {
         for (const Entry& entry : header_.entries()) {
             for (const std::string_view architecture : architectures) {
-                const std::string prefix = std::string(architecture) + ".";
+                const std::string prefix = words(architecture, ".");
                 if (!entry.key.starts_with(prefix)) continue;
                 const std::string_view suffix = entry.key.substr(prefix.size());
                 if (prefix == g_.prefix &&
                     std::find(known_keys.begin(), known_keys.end(), suffix) != known_keys.end()) {
                     continue;
                 }
-                warnings_.push_back("key " + printable(entry.key) +
-                                    " is not known and has no effect");
+                warnings_.push_back(
+                    words("key ", printable(entry.key), " is not known and has no effect"));
             }
         }
     }

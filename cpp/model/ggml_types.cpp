@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "model/words.h"
+
 namespace muser::model {
 namespace {
 
@@ -39,7 +41,7 @@ const TypeInfo& type_info(TensorType type) noexcept {
 
 std::string type_name(uint32_t id) {
     const TypeInfo* info = find_type(id);
-    return info != nullptr ? info->name : "type " + std::to_string(id);
+    return info != nullptr ? info->name : words("type ", id);
 }
 
 bool is_quantised(TensorType type) noexcept {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "model/refuse.h"
+#include "model/words.h"
 
 namespace muser::model {
 
@@ -36,12 +37,12 @@ std::string_view text(Bytes bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::string at_most(uint64_t limit) { return "at most " + std::to_string(limit); }
+std::string at_most(uint64_t limit) { return words("at most ", limit); }
 
 }  // namespace
 
 std::string value_type_name(uint32_t id) {
-    return id < value_type_names.size() ? value_type_names[id] : "value type " + std::to_string(id);
+    return id < value_type_names.size() ? value_type_names[id] : words("value type ", id);
 }
 
 std::string printable(std::string_view raw, size_t limit) {
@@ -58,6 +59,16 @@ std::string printable(std::string_view raw, size_t limit) {
         }
     }
     if (raw.size() > limit) out += "...";
+    return out;
+}
+
+std::string shape_text(const TensorInfo& tensor) {
+    std::string out = "(";
+    for (uint32_t i = 0; i < tensor.n_dims; ++i) {
+        if (i != 0) out += ", ";
+        out += std::to_string(tensor.dims[i]);
+    }
+    out += ")";
     return out;
 }
 
@@ -102,8 +113,7 @@ class HeaderParser {
     Bytes take(uint64_t count, std::string_view what) {
         if (count > left()) {
             refuse("the file ends inside the header", {.key = key_, .tensor = name_, .offset = at_},
-                   std::to_string(left()) + " bytes left",
-                   std::to_string(count) + " bytes of " + std::string(what));
+                   words(left(), " bytes left"), words(count, " bytes of ", what));
         }
         const Bytes bytes = file_.subspan(at_, count);
         at_ += count;
@@ -118,21 +128,19 @@ class HeaderParser {
     void check_count(std::string_view what, uint64_t count, uint64_t limit, uint64_t smallest,
                      uint64_t offset) const {
         if (count > limit) {
-            refuse(std::string("impossible ") + std::string(what), {.offset = offset},
-                   std::to_string(count), at_most(limit));
+            refuse(words("impossible ", what), {.offset = offset}, std::to_string(count),
+                   at_most(limit));
         }
         if (count > left() / smallest) {
-            refuse(
-                std::string("impossible ") + std::string(what), {.offset = offset},
-                std::to_string(count),
-                at_most(left() / smallest) + " in the " + std::to_string(left()) + " bytes left");
+            refuse(words("impossible ", what), {.offset = offset}, std::to_string(count),
+                   words(at_most(left() / smallest), " in the ", left(), " bytes left"));
         }
     }
 
     void magic_and_version() {
         const Bytes magic = take(4, "magic");
         if (text(magic) != "GGUF") {
-            refuse("not a GGUF file", {.offset = 0}, "\"" + printable(text(magic)) + "\"",
+            refuse("not a GGUF file", {.offset = 0}, words("\"", printable(text(magic)), "\""),
                    "\"GGUF\"");
         }
         header_.version_ = number<uint32_t>("version");
@@ -140,21 +148,20 @@ class HeaderParser {
         const std::string found = std::to_string(header_.version_);
         const bool swapped = header_.version_ == 0x03000000U || header_.version_ == 0x02000000U;
         refuse("unsupported GGUF version", {.offset = 4},
-               swapped ? found + " (a big-endian file)" : found, "3");
+               swapped ? words(found, " (a big-endian file)") : found, "3");
     }
 
     // A key or a tensor name: not empty, bounded, without NUL (which other readers stop at).
     std::string_view identifier(std::string_view what, uint64_t limit) {
         const uint64_t start = at_;
-        const auto length = number<uint64_t>(std::string(what) + " length");
+        const auto length = number<uint64_t>(words(what, " length"));
         if (length == 0 || length > limit) {
-            refuse("impossible " + std::string(what) + " length", {.offset = start},
-                   std::to_string(length), "1 to " + std::to_string(limit));
+            refuse(words("impossible ", what, " length"), {.offset = start}, std::to_string(length),
+                   words("1 to ", limit));
         }
         const std::string_view name = text(take(length, what));
         if (name.find('\0') != std::string_view::npos) {
-            refuse(std::string(what) + " with a NUL byte", {.offset = start}, printable(name),
-                   "text");
+            refuse(words(what, " with a NUL byte"), {.offset = start}, printable(name), "text");
         }
         return name;
     }
@@ -164,7 +171,7 @@ class HeaderParser {
         const auto id = number<uint32_t>("value type");
         if (id >= value_sizes.size()) {
             refuse("unknown value type", {.key = key_, .offset = start}, std::to_string(id),
-                   "0 to " + std::to_string(value_sizes.size() - 1));
+                   words("0 to ", value_sizes.size() - 1));
         }
         return static_cast<ValueType>(id);
     }
@@ -185,7 +192,7 @@ class HeaderParser {
             if (count > left() / 8) {  // each string has at least its length
                 refuse("impossible array count", {.key = key_, .offset = start},
                        std::to_string(count),
-                       at_most(left() / 8) + " in the " + std::to_string(left()) + " bytes left");
+                       words(at_most(left() / 8), " in the ", left(), " bytes left"));
             }
             for (uint64_t i = 0; i < count; ++i) {
                 take(number<uint64_t>("string length"), "string");
@@ -195,8 +202,8 @@ class HeaderParser {
         const uint32_t size = value_sizes[static_cast<size_t>(element)];
         if (count > left() / size) {
             refuse("impossible value", {.key = key_, .offset = start},
-                   std::to_string(count) + " values of " + value_type_name(uint32_t(element)),
-                   at_most(left() / size) + " in the " + std::to_string(left()) + " bytes left");
+                   words(count, " values of ", value_type_name(uint32_t(element))),
+                   words(at_most(left() / size), " in the ", left(), " bytes left"));
         }
         const Bytes bytes = take(count * size, "values");
         if (element == ValueType::Bool) check_bools(bytes, start);
@@ -243,7 +250,7 @@ class HeaderParser {
             const Entry& again = entries[order[i]];
             if (first.key == again.key) {
                 refuse("duplicate key", {.key = again.key, .offset = again.offset},
-                       "a second value", "one, at offset " + std::to_string(first.offset));
+                       "a second value", words("one, at offset ", first.offset));
             }
         }
     }
@@ -256,8 +263,8 @@ class HeaderParser {
             value > Header::max_alignment) {
             refuse("impossible alignment", {.key = entry.key, .offset = entry.offset},
                    std::to_string(value),
-                   "a power of two from " + std::to_string(Header::min_alignment) + " to " +
-                       std::to_string(Header::max_alignment));
+                   words("a power of two from ", Header::min_alignment, " to ",
+                         Header::max_alignment));
         }
         header_.alignment_ = value;
     }
@@ -279,7 +286,7 @@ class HeaderParser {
             tensor.dims[i] = number<uint64_t>("dimension");
             if (tensor.dims[i] == 0) {
                 refuse("empty tensor", {.tensor = name_, .offset = dim_at},
-                       "dimension " + std::to_string(i) + " is 0", "at least 1");
+                       words("dimension ", i, " is 0"), "at least 1");
             }
         }
         const uint64_t type_at = at_;
@@ -299,8 +306,8 @@ class HeaderParser {
     uint64_t measure(const TensorInfo& tensor, const TypeInfo& info, uint64_t offset) const {
         if (tensor.dims[0] % info.block != 0) {
             refuse("row that is not whole blocks", {.tensor = tensor.name, .offset = offset},
-                   std::to_string(tensor.dims[0]) + " elements of " + info.name,
-                   "a multiple of " + std::to_string(info.block));
+                   words(tensor.dims[0], " elements of ", info.name),
+                   words("a multiple of ", info.block));
         }
         // Division first: each factor is compared with what the limit still allows.
         uint64_t bytes = info.bytes;
@@ -309,20 +316,12 @@ class HeaderParser {
         for (const uint64_t factor : factors) {
             if (factor > file_.size() / bytes) {
                 refuse("tensor larger than the file", {.tensor = tensor.name, .offset = offset},
-                       shape(tensor) + " " + info.name,
-                       at_most(file_.size()) + " bytes, the file's size");
+                       words(shape_text(tensor), " ", info.name),
+                       words(at_most(file_.size()), " bytes, the file's size"));
             }
             bytes *= factor;
         }
         return bytes;
-    }
-
-    static std::string shape(const TensorInfo& tensor) {
-        std::string out = "(";
-        for (uint32_t i = 0; i < tensor.n_dims; ++i) {
-            out += (i != 0 ? ", " : "") + std::to_string(tensor.dims[i]);
-        }
-        return out + ")";
     }
 
     void index_tensors() {
@@ -339,7 +338,7 @@ class HeaderParser {
             const TensorInfo& again = tensors[order[i]];
             if (first.name == again.name) {
                 refuse("duplicate tensor", {.tensor = again.name, .offset = again.info_offset},
-                       "a second entry", "one, at offset " + std::to_string(first.info_offset));
+                       "a second entry", words("one, at offset ", first.info_offset));
             }
         }
     }
@@ -355,8 +354,7 @@ class HeaderParser {
         }
         if (padding > left()) {
             refuse("the file ends before its tensor data", {.offset = at_},
-                   std::to_string(left()) + " bytes left",
-                   std::to_string(padding) + " bytes of padding");
+                   words(left(), " bytes left"), words(padding, " bytes of padding"));
         }
         header_.data_offset_ = at_ + padding;
         const uint64_t room = file_.size() - header_.data_offset_;
@@ -367,16 +365,14 @@ class HeaderParser {
             if (tensor.file_offset % header_.alignment_ != 0) {
                 refuse("tensor data out of alignment",
                        {.tensor = tensor.name, .offset = tensor.info_offset},
-                       "data offset " + std::to_string(tensor.file_offset),
-                       "a multiple of " + std::to_string(header_.alignment_));
+                       words("data offset ", tensor.file_offset),
+                       words("a multiple of ", header_.alignment_));
             }
             if (tensor.file_offset > room || tensor.bytes > room - tensor.file_offset) {
-                refuse(
-                    "tensor data beyond the end of the file",
-                    {.tensor = tensor.name, .offset = tensor.info_offset},
-                    std::to_string(tensor.bytes) + " bytes at data offset " +
-                        std::to_string(tensor.file_offset),
-                    at_most(room) + " bytes of data, the file has " + std::to_string(file_.size()));
+                refuse("tensor data beyond the end of the file",
+                       {.tensor = tensor.name, .offset = tensor.info_offset},
+                       words(tensor.bytes, " bytes at data offset ", tensor.file_offset),
+                       words(at_most(room), " bytes of data, the file has ", file_.size()));
             }
             tensor.file_offset += header_.data_offset_;
         }
@@ -391,9 +387,9 @@ class HeaderParser {
             const TensorInfo& after = tensors[order[i]];
             if (after.file_offset - before.file_offset < before.bytes) {
                 refuse("overlapping tensors", {.tensor = after.name, .offset = after.info_offset},
-                       "data at file offset " + std::to_string(after.file_offset),
-                       "nothing before the end of " + printable(before.name) + ", " +
-                           std::to_string(before.file_offset + before.bytes));
+                       words("data at file offset ", after.file_offset),
+                       words("nothing before the end of ", printable(before.name), ", ",
+                             before.file_offset + before.bytes));
             }
         }
     }
@@ -453,8 +449,8 @@ const Entry& Header::array(std::string_view key, ValueType element) const {
     const Entry& entry = require(key, ValueType::Array);
     if (entry.element != element) {
         refuse("wrong element type", {.key = key, .offset = entry.offset},
-               "array of " + value_type_name(uint32_t(entry.element)),
-               "array of " + value_type_name(uint32_t(element)));
+               words("array of ", value_type_name(uint32_t(entry.element))),
+               words("array of ", value_type_name(uint32_t(element))));
     }
     return entry;
 }

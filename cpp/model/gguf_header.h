@@ -17,6 +17,7 @@
 #include <deque>
 #include <iterator>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -105,6 +106,8 @@ struct TensorInfo {
     uint64_t file_offset;          // absolute
     uint64_t bytes;                // lies wholly inside the file
 };
+
+std::string shape_text(const TensorInfo& tensor);  // "(6656, 4096)"
 
 class Header {
   public:

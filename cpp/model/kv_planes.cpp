@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "model/words.h"
+
 namespace muser::model {
 namespace {
 
 void check_context(const Geometry& geometry, uint64_t context) {
     if (context == 0 || context > geometry.context) {
-        throw ConfigError("context " + std::to_string(context) + ": found " +
-                              std::to_string(context) + ", expected 1 to " +
-                              std::to_string(geometry.context) + ", the model's own",
+        throw ConfigError(words("context ", context, ": found ", context, ", expected 1 to ",
+                                geometry.context, ", the model's own"),
                           {{"setting", "context"},
                            {"found", std::to_string(context)},
-                           {"expected", "1 to " + std::to_string(geometry.context)}});
+                           {"expected", words("1 to ", geometry.context)}});
     }
 }
 
 [[noreturn]] void context_full(uint64_t position, uint64_t context) {
     throw ContextFullError(
-        "position " + std::to_string(position) + " does not fit the context of " +
-            std::to_string(context),
+        words("position ", position, " does not fit the context of ", context),
         {{"position", std::to_string(position)}, {"context", std::to_string(context)}});
 }
 
@@ -48,9 +48,8 @@ KvView KvPlane::view(uint64_t position) const {
     // The row that the next store replaces does not count: the query that replaces it no longer
     // sees it (first = next - window + 1).
     if (position > next || first < origin_logical_ || (!is_local() && position >= capacity_)) {
-        throw std::logic_error("KvPlane::view: position " + std::to_string(position) +
-                               " with rows " + std::to_string(origin_logical_) + " to " +
-                               std::to_string(next));
+        throw std::logic_error(words("KvPlane::view: position ", position, " with rows ",
+                                     origin_logical_, " to ", next));
     }
     return {.position = position,
             .first_position = first,
@@ -90,29 +89,31 @@ KvAppend KvPlane::append() {
 uint64_t KvPlane::oldest_after_rollback(uint64_t n) const {
     const uint64_t written = next_position();
     if (n > written) {
-        throw RollbackError("rollback of " + std::to_string(n) + " rows: only " +
-                                std::to_string(written) + " were ever written",
+        throw RollbackError(words("rollback of ", n, " rows: only ", written, " were ever written"),
                             {{"asked", std::to_string(n)}, {"held", std::to_string(written)}});
     }
     const uint64_t next = written - n;
+    if (next == 0) return 0;  // nothing is held afterwards, so nothing has to come back
     const uint64_t wanted = is_local() && next > window_ ? next - window_ : 0;
     const uint64_t oldest = std::min(wanted, origin_logical_);
     if (origin_logical_ - oldest > journal_length_) {
-        throw RollbackError("rollback of " + std::to_string(n) + " rows needs " +
-                                std::to_string(origin_logical_ - oldest) +
-                                " overwritten rows back, the undo " + "journal holds " +
-                                std::to_string(journal_length_),
-                            {{"asked", std::to_string(n)},
-                             {"needed", std::to_string(origin_logical_ - oldest)},
-                             {"journal", std::to_string(journal_length_)},
-                             {"journal_max", std::to_string(rollback_max_)}});
+        throw RollbackError(
+            words("rollback of ", n, " rows needs ", origin_logical_ - oldest,
+                  " overwritten rows back, the undo journal holds ", journal_length_),
+            {{"asked", std::to_string(n)},
+             {"needed", std::to_string(origin_logical_ - oldest)},
+             {"journal", std::to_string(journal_length_)},
+             {"journal_max", std::to_string(rollback_max_)}});
     }
     return oldest;
 }
 
 std::vector<KvMove> KvPlane::plan_rollback(uint64_t n) const {
     std::vector<KvMove> moves;
-    for (uint64_t p = oldest_after_rollback(n); p < origin_logical_; ++p) {
+    const uint64_t oldest = oldest_after_rollback(n);
+    // Lost rows at or after the new end are not wanted, and would land on rows that are.
+    const uint64_t end = std::min(origin_logical_, next_position() - n);
+    for (uint64_t p = oldest; p < end; ++p) {
         moves.push_back({.position = p, .journal_row = p % rollback_max_, .row = row_of(p)});
     }
     return moves;
@@ -122,7 +123,7 @@ void KvPlane::rollback(uint64_t n) {
     const uint64_t oldest = oldest_after_rollback(n);
     const uint64_t next = next_position() - n;
     origin_physical_ = row_of(oldest);
-    journal_length_ -= origin_logical_ - oldest;
+    journal_length_ -= std::min(journal_length_, origin_logical_ - oldest);
     origin_logical_ = oldest;
     length_ = next - oldest;
 }
@@ -187,8 +188,7 @@ void KvPlanes::rollback(uint64_t n) {
 uint64_t KvPlanes::rows_beyond(uint64_t length) const {
     if (length > position_) {
         throw RollbackError(
-            "truncation to " + std::to_string(length) + " rows: only " + std::to_string(position_) +
-                " are held",
+            words("truncation to ", length, " rows: only ", position_, " are held"),
             {{"asked", std::to_string(length)}, {"held", std::to_string(position_)}});
     }
     return position_ - length;

@@ -76,8 +76,10 @@ class KvPlane {
     KvAppend append();
 
     // Takes the last n rows back; the moves bring the journal's rows home, oldest first.
-    // RollbackError (facts asked, held, journal) when n exceeds the rows ever written or the
-    // journal; then nothing has changed. Needs the journal only for rows a ring has lost.
+    // RollbackError (facts asked, held, journal) when n exceeds the rows ever written, or when a
+    // row that is then held again has left the journal; then nothing has changed. A ring that has
+    // wrapped far enough takes back rollback_max rows; one that has lost fewer rows than that, or
+    // none, can be shortened to any length that the rows still suffice for.
     std::vector<KvMove> plan_rollback(uint64_t n) const;
     void rollback(uint64_t n);
     // The check behind both: the oldest position held afterwards.

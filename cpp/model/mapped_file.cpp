@@ -10,17 +10,19 @@
 #include <system_error>
 #include <utility>
 
+#include "model/words.h"
+
 namespace muser::model {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const std::string& what, int code) {
-    throw GGUFError(path + ": " + what + ": " + std::generic_category().message(code),
+    throw GGUFError(words(path, ": ", what, ": ", std::generic_category().message(code)),
                     {{"path", path}, {"errno", std::to_string(code)}});
 }
 
 [[noreturn]] void fail(const std::string& path, const std::string& what, const std::string& found,
                        const std::string& expected) {
-    throw GGUFError(path + ": " + what + ": found " + found + ", expected " + expected,
+    throw GGUFError(words(path, ": ", what, ": found ", found, ", expected ", expected),
                     {{"path", path}, {"found", found}, {"expected", expected}});
 }
 
@@ -120,14 +122,13 @@ void MappedFile::check_unchanged() const {
     const struct stat info = measure(fd_, path_);
     const auto size = static_cast<uint64_t>(info.st_size);
     if (size != size_) {
-        fail(path_, "the file has changed size since it was opened",
-             std::to_string(size) + " bytes", std::to_string(size_) + " bytes");
+        fail(path_, "the file has changed size since it was opened", words(size, " bytes"),
+             words(size_, " bytes"));
     }
     const timespec time = modified(info);
     if (time.tv_sec != modified_s_ || time.tv_nsec != modified_ns_) {
         fail(path_, "the file has been written since it was opened",
-             "modified at " + std::to_string(time.tv_sec),
-             "modified at " + std::to_string(modified_s_));
+             words("modified at ", time.tv_sec), words("modified at ", modified_s_));
     }
 }
 

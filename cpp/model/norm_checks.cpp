@@ -9,6 +9,7 @@
 
 #include "model/refuse.h"
 #include "model/weights.h"
+#include "model/words.h"
 
 namespace muser::model {
 namespace {
@@ -33,7 +34,7 @@ Range measure(const Weight& norm) {
         if ((bits & 0x7f800000U) == 0x7f800000U) {
             refuse("norm weight that is not finite",
                    {.tensor = norm.name, .offset = norm.file_offset + 4 * i},
-                   "a NaN or infinity as element " + std::to_string(i), "finite values");
+                   words("a NaN or infinity as element ", i), "finite values");
         }
         r.low = std::min(r.low, x);
         r.high = std::max(r.high, x);
@@ -55,15 +56,15 @@ void check_constant(const Weight& norm, float expected, const char* means,
                     std::vector<std::string>& warnings) {
     const Range r = measure(norm);
     if (std::abs(r.low - expected) <= 1e-3F && std::abs(r.high - expected) <= 1e-3F) return;
-    warnings.push_back(name_of(norm) + " holds " + text(r.low) + " to " + text(r.high) +
-                       ", expected the constant " + text(expected) + " (" + means + ")");
+    warnings.push_back(words(name_of(norm), " holds ", text(r.low), " to ", text(r.high),
+                             ", expected the constant ", text(expected), " (", means, ")"));
 }
 
 Range check_mean(const Weight& norm, std::vector<std::string>& warnings) {
     const Range r = measure(norm);
     if (r.mean < low_mean || r.mean > high_mean) {
-        warnings.push_back(name_of(norm) + " has mean " + text(r.mean) + ", expected " +
-                           text(low_mean) + " to " + text(high_mean));
+        warnings.push_back(words(name_of(norm), " has mean ", text(r.mean), ", expected ",
+                                 text(low_mean), " to ", text(high_mean)));
     }
     return r;
 }
@@ -89,8 +90,8 @@ void check_norms(const Weights& weights, std::vector<std::string>& warnings) {
     check_mean(weights.output_norm, warnings);
     // Layer norms are stored as gain = weight + 1, and trained gains go down to 0 but not below.
     if (all.low < 0) {
-        warnings.push_back("layer norm gains go down to " + text(all.low) + " (" +
-                           name_of(*lowest) + "): the +1 may not have been folded in");
+        warnings.push_back(words("layer norm gains go down to ", text(all.low), " (",
+                                 name_of(*lowest), "): the +1 may not have been folded in"));
     } else if (all.low >= 1 && all.high > 1) {
         warnings.push_back("no layer norm gain is below 1: the +1 may have been folded in twice");
     }

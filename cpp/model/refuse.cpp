@@ -1,5 +1,7 @@
 #include "model/refuse.h"
 
+#include <utility>
+
 #include "model/gguf_header.h"
 
 namespace muser::model {
@@ -8,24 +10,18 @@ void refuse(std::string_view what, const Place& place, const std::string& found,
             const std::string& expected) {
     std::string message(what);
     Facts facts;
-    if (!place.key.empty()) {
-        const std::string key = printable(place.key);
-        message += ": key " + key;
-        facts.emplace_back("key", key);
-    }
-    if (!place.tensor.empty()) {
-        const std::string tensor = printable(place.tensor);
-        message += ": tensor " + tensor;
-        facts.emplace_back("tensor", tensor);
-    }
+    const auto state = [&](const char* before, const char* name, std::string text) {
+        message += before;
+        message += text;
+        facts.emplace_back(name, std::move(text));
+    };
+    if (!place.key.empty()) state(": key ", "key", printable(place.key));
+    if (!place.tensor.empty()) state(": tensor ", "tensor", printable(place.tensor));
     if (place.offset != Place::no_offset) {
-        const std::string offset = std::to_string(place.offset);
-        message += " at offset " + offset;
-        facts.emplace_back("offset", offset);
+        state(" at offset ", "offset", std::to_string(place.offset));
     }
-    message += ": found " + found + ", expected " + expected;
-    facts.emplace_back("found", found);
-    facts.emplace_back("expected", expected);
+    state(": found ", "found", found);
+    state(", expected ", "expected", expected);
     throw GGUFError(message, std::move(facts));
 }
 

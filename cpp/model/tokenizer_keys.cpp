@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/refuse.h"
+#include "model/words.h"
 
 namespace muser::model {
 namespace {
@@ -59,7 +60,7 @@ TokenizerKeys read_tokenizer_keys(const Header& header) {
         const uint32_t id = header.u32(key);
         if (id >= keys.tokens.size()) {
             refuse("token id outside the vocabulary", {.key = key, .offset = entry->offset},
-                   std::to_string(id), "below " + std::to_string(keys.tokens.size()));
+                   std::to_string(id), words("below ", keys.tokens.size()));
         }
         keys.*member = id;
     }
@@ -70,8 +71,8 @@ TokenizerKeys read_tokenizer_keys(const Header& header) {
         const Entry& entry = header.array(types, ValueType::I32);
         if (entry.count != keys.tokens.size()) {
             refuse("one type per token is needed", {.key = types, .offset = entry.offset},
-                   std::to_string(entry.count) + " types",
-                   std::to_string(keys.tokens.size()) + ", as tokenizer.ggml.tokens");
+                   words(entry.count, " types"),
+                   words(keys.tokens.size(), ", as tokenizer.ggml.tokens"));
         }
         keys.token_types = entry.bytes;
     }

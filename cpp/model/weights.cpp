@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "model/refuse.h"
+#include "model/words.h"
 
 namespace muser::model {
 namespace {
@@ -36,15 +37,7 @@ constexpr std::array roles{
 };
 
 std::string layer_name(uint32_t layer, const char* role) {
-    return "blk." + std::to_string(layer) + "." + role + ".weight";
-}
-
-std::string shape(const TensorInfo& tensor) {
-    std::string out = "(";
-    for (uint32_t i = 0; i < tensor.n_dims; ++i) {
-        out += (i != 0 ? ", " : "") + std::to_string(tensor.dims[i]);
-    }
-    return out + ")";
+    return words("blk.", layer, ".", role, ".weight");
 }
 
 class CensusTaker {
@@ -107,7 +100,7 @@ class CensusTaker {
         const TensorInfo* tensor = header_.find_tensor(name);
         if (tensor == nullptr) {
             refuse("missing tensor", {.tensor = name},
-                   "none among " + std::to_string(header_.tensors().size()), "one");
+                   words("none among ", header_.tensors().size()), "one");
         }
         return *tensor;
     }
@@ -143,8 +136,8 @@ class CensusTaker {
         for (const TensorInfo& tensor : header_.tensors()) {
             if (is_expected(tensor.name)) continue;
             refuse("unknown tensor", {.tensor = tensor.name, .offset = tensor.info_offset},
-                   "one of " + std::to_string(header_.tensors().size()) + " tensors",
-                   "the " + std::to_string(expected) + " of this model");
+                   words("one of ", header_.tensors().size(), " tensors"),
+                   words("the ", expected, " of this model"));
         }
     }
 
@@ -163,9 +156,8 @@ class CensusTaker {
         const std::array<uint64_t, 4> dims{w.cols, w.rows, 1, 1};
         // A norm is one-dimensional and a matrix two-dimensional, even where a size is 1.
         if (tensor.dims != dims || tensor.n_dims != (norm ? 1U : 2U)) {
-            refuse(
-                "wrong shape", place, shape(tensor),
-                "(" + std::to_string(w.cols) + (norm ? "" : ", " + std::to_string(w.rows)) + ")");
+            refuse("wrong shape", place, shape_text(tensor),
+                   norm ? words("(", w.cols, ")") : words("(", w.cols, ", ", w.rows, ")"));
         }
         if (norm ? w.type != TensorType::F32 : !is_matrix_type(w.type)) {
             refuse("unsupported type", place, type_name(w.type),
@@ -173,8 +165,7 @@ class CensusTaker {
         }
         if (is_quantised(w.type) && w.cols % 256 != 0) {
             refuse("quantised row that is not whole superblocks", place,
-                   std::to_string(w.cols) + " columns of " + type_name(w.type),
-                   "a multiple of 256");
+                   words(w.cols, " columns of ", type_name(w.type)), "a multiple of 256");
         }
         return w;
     }
