@@ -5,6 +5,7 @@
 // Included by the translation units of single instruction sets: internal linkage only.
 #pragma once
 
+#include "device/cpu/lanes_math.h"
 #include "device/cpu/products/tile.h"
 #include "device/cpu/products/weights.h"
 
@@ -114,33 +115,48 @@ void ggml_rows(const Tile& t) {
 // ---- float weights: 32 partials, partial t takes k = t, t + 32, ..., then tree (numerics 2)
 // ------
 
-static inline float weight_to_f32(float w) { return w; }
 struct Half {
     uint16_t bits;
 };
-static inline float weight_to_f32(Half w) { return contract::f16_to_f32(w.bits); }
 struct BFloat {
     uint16_t bits;
 };
-static inline float weight_to_f32(BFloat w) { return contract::bf16_to_f32(w.bits); }
+static inline float weight(const float* w) { return *w; }
+static inline float weight(const Half* w) { return contract::f16_to_f32(w->bits); }
+static inline float weight(const BFloat* w) { return contract::bf16_to_f32(w->bits); }
+static inline Floats weights(const float* w) { return load(w); }
+static inline Floats weights(const Half* w) { return load_f16(&w->bits); }
+static inline Floats weights(const BFloat* w) {
+    return from_bits(__builtin_convertvector(load_as<Halves>(&w->bits), Words) << 16);
+}
+
+template <class Weight>
+static inline float float_row(const Weight* w, const float* x, uint32_t n) {
+    Floats partials[kPartialVectors] = {};
+    uint32_t k = 0;
+    for (; k + kPartials <= n; k += kPartials) {
+        for (unsigned j = 0; j < kPartialVectors; ++j) {
+            const uint32_t at = k + j * kLanes;
+            partials[j] = fma(weights(w + at), load(x + at), partials[j]);
+        }
+    }
+    if (k < n) {
+        float ragged[kPartials];
+        for (unsigned j = 0; j < kPartialVectors; ++j) store(ragged + j * kLanes, partials[j]);
+        for (uint32_t t = 0; k + t < n; ++t)
+            ragged[t] = fma(weight(w + k + t), x[k + t], ragged[t]);
+        for (unsigned j = 0; j < kPartialVectors; ++j) partials[j] = load(ragged + j * kLanes);
+    }
+    return tree_partials(partials);
+}
 
 template <class Weight>
 void float_rows(const Tile& t) {
-    const auto* weights = reinterpret_cast<const Weight*>(t.weights);
+    const auto* matrix = reinterpret_cast<const Weight*>(t.weights);
     for (uint64_t row = t.first_row; row < t.end_row; ++row) {
-        const Weight* w = weights + row * t.cols;
         for (uint32_t c = 0; c < t.columns; ++c) {
             const float* x = reinterpret_cast<const float*>(t.vectors) + uint64_t{c} * t.cols;
-            float partials[32] = {};
-            for (uint32_t k = 0; k < t.cols; ++k) {
-                partials[k % 32] = contract::fma(weight_to_f32(w[k]), x[k], partials[k % 32]);
-            }
-            for (uint32_t half = 16; half > 0; half /= 2) {
-                for (uint32_t i = 0; i < half; ++i) {
-                    partials[i] = contract::add(partials[i], partials[i + half]);
-                }
-            }
-            t.y[c * t.y_stride + (row - t.first_row)] = partials[0];
+            t.y[c * t.y_stride + (row - t.first_row)] = float_row(matrix + row * t.cols, x, t.cols);
         }
     }
 }

@@ -3,7 +3,7 @@
 // Included by the translation units of single instruction sets: internal linkage only.
 #pragma once
 
-#include "device/cpu/products/silu.h"
+#include "device/cpu/lanes_math.h"
 #include "device/cpu/products/tile.h"
 
 namespace muser::device::cpu {
@@ -80,8 +80,13 @@ void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, 
     tile.y = up;
     kProduct(tile);
     for (uint32_t c = 0; c < columns; ++c) {
-        silu_mul(gate + c * kSiluSlab, up + c * kSiluSlab, static_cast<uint32_t>(end - first),
-                 buffer<float>(call, 4) + uint64_t{column + c} * args.rows + first);
+        float* y = buffer<float>(call, 4) + uint64_t{column + c} * args.rows + first;
+        const float* g = gate + c * kSiluSlab;
+        const float* u = up + c * kSiluSlab;
+        const auto n = static_cast<uint32_t>(end - first);
+        uint32_t i = 0;
+        MUSER_VECTORS(i, n) store(y + i, silu_mul(load(g + i), load(u + i)));
+        for (; i < n; ++i) y[i] = silu_mul(g[i], u[i]);
     }
 }
 
@@ -100,9 +105,9 @@ void mul_mv_silu(const Call& call, uint64_t begin, uint64_t end) {
         }
         if (args.blocks == 0) continue;
         for (uint32_t c = 0; c < args.columns; ++c) {
-            write_block(buffer<float>(call, 4) + uint64_t{c} * args.rows + first,
-                        static_cast<uint32_t>(unit), args.rows,
-                        buffer<std::byte>(call, 5) + c * MUSER_BLOCK_FORM_BYTES(args.rows));
+            quantise_block(buffer<float>(call, 4) + uint64_t{c} * args.rows + first, args.rows,
+                           unit,
+                           buffer<std::byte>(call, 5) + c * MUSER_BLOCK_FORM_BYTES(args.rows));
         }
     }
 }
