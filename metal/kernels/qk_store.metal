@@ -51,7 +51,7 @@ static inline void qk_norm_rope_store(constant QkStoreArgs& args, constant StepV
     const size_t width = static_cast<size_t>(args.kv_heads) * args.head_dim;
     const size_t at = kv_view(step, args.view)->write_row * width + offset;
     const bool keep = args.journal != 0 && step->overwrite != 0;
-    const size_t kept = step->journal_row * width + offset;
+    const size_t kept = keep ? step->journal_row * width + offset : 0;
     if (is_k) {
         device const float* row = k + offset;
         const float scale = head_scale(row, args.head_dim, args.eps, lane);
