@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import flags
@@ -137,6 +138,7 @@ class Config:
         core.device = default_device() if self.device == "auto" else self.device
         core.isa = "" if self.isa == "auto" else self.isa
         core.context = min(DEFAULT_CONTEXT, limit) if self.context is None else self.context
+        core.kernel_dir = str(Path(__file__).with_name("kernels"))
         core.cache_dir = self.cache_dir or str(flags.cache_directory())
         core.rope_inverse = inverse_frequencies(geometry["rope_base"], geometry["head_dim"])
         core.faults = dict(self.faults)

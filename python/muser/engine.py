@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from . import flags, memory
+from . import flags, memory, snapshot
 from .config import Config, refusal
 from .errors import ConfigError, ContextFullError, TokenRangeError
 from .receipt import SCHEMA, fingerprint, machine, versions
@@ -100,10 +100,10 @@ class Engine:
     """One loaded file on one device, made by `muser.load`; a context manager.
 
     One caller at a time: a second thread gets EngineBusy, at once and without harm. The GIL is
-    released while a step runs. A step is never interrupted: Ctrl-C raises KeyboardInterrupt after
-    the step, whose token is then part of the sequence (`position` tells). After a device error
-    or a missed deadline the engine is dead and says so with EngineClosed. In a child process forked
-    after the load every call raises ForkError.
+    released while a step runs. Ctrl-C raises KeyboardInterrupt once the step has finished, whose
+    token is then part of the sequence (`position` tells); a step that does not finish within
+    seconds leaves a dead engine. A dead engine (device error, missed deadline) raises EngineClosed.
+    In a child process forked after the load every call raises ForkError.
     """
 
     def __init__(self, path: str | os.PathLike[str], config: Config) -> None:
@@ -124,6 +124,7 @@ class Engine:
         self._core = _core.Engine(self.path, core_config)
         self._device = dict(self._core.device)
         self._pid = os.getpid()
+        self._model: dict[str, Any] | None = None
         _live.add(self)
 
     # --- what it is ---------------------------------------------------------------------------
@@ -232,12 +233,28 @@ class Engine:
         self._core.reset()
 
     def snapshot(self) -> bytes:
-        """The sequence's whole state: checksummed, with contract and geometry, for any device."""
-        return self._core.snapshot()
+        """The sequence's whole state, with checksums, contract and model: for any device that has
+        the same file, in any process. Cheap next to a step but for the first one, which hashes
+        parts of the file (`receipt.fingerprint`)."""
+        from . import _core
 
-    def restore(self, blob: bytes) -> None:
-        """Takes a snapshot's state. SnapshotError leaves the old one untouched."""
-        self._core.restore(blob)
+        state = self._core.state()
+        return snapshot.pack(state, self._identity(), _core.CONTRACT, self.config.kv_dtype)
+
+    def restore(self, blob: bytes | bytearray | memoryview) -> None:
+        """Takes a snapshot's state. SnapshotError (damaged, or of another contract, model or KV
+        type) and ContextFullError leave the old state untouched."""
+        from . import _core
+
+        state = snapshot.unpack(blob, self._identity(), _core.CONTRACT, self.config.kv_dtype)
+        self._core.set_state(state)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a snapshot's model is compared by: the file's shape and its fingerprint."""
+        if self._model is None:
+            digest = fingerprint(self.path, self.info).digest
+            self._model = {**self.info["geometry"], "file": digest}
+        return self._model
 
     def rollback(self, tokens: int) -> None:
         """Takes the last tokens back. RollbackError (the journal holds fewer) changes nothing."""
@@ -321,7 +338,7 @@ class Engine:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"position {self.position}"
+        state = "closed" if self.closed else "open"
         return f"<muser.Engine {self.path!r} on {self._device['name']}, {state}>"
 
     # --- arguments ----------------------------------------------------------------------------
