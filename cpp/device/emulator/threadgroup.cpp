@@ -134,7 +134,9 @@ void Threadgroup::lane_entry() {
     at.thread = lane.thread;
     at.lane = lane.index;
     at.simd = lane.thread / 32;
-    group.launch_.kernel->run(group.launch_.args, group.launch_.buffers.data(), at);
+    // On the lane's own stack, which the tracer leaves alone.
+    const std::array<void*, kMaxBuffers> buffers = group.launch_.buffers;
+    group.launch_.kernel->run(group.launch_.args, buffers.data(), at);
     lane.state = Lane::State::done;
     lane.simd->runnable &= ~(1u << lane.index);
     resume(lane.fiber, *lane.simd, next_runnable(*lane.simd, lane.index));
