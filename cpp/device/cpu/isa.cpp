@@ -6,6 +6,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__)
 #if defined(__linux__)
 #include <sys/auxv.h>
@@ -23,10 +27,8 @@ struct Named {
 };
 // Best first.
 constexpr Named kNames[] = {
-    {Isa::avx512vnni, "avx512vnni"},
-    {Isa::avx2, "avx2"},
-    {Isa::neon, "neon"},
-    {Isa::portable, "portable"},
+    {Isa::avx512amx, "avx512amx"}, {Isa::avx512vnni, "avx512vnni"}, {Isa::avx2, "avx2"},
+    {Isa::neon, "neon"},           {Isa::portable, "portable"},
 };
 
 #if defined(__x86_64__)
@@ -54,12 +56,25 @@ uint64_t saved_state() {
     return uint64_t{high} << 32 | low;
 }
 
+// Linux keeps the tile registers from a process until it asks for them: their 8 KiB make every
+// signal frame larger. Refused where some thread's alternate signal stack is too small for that.
+bool tiles_granted() {
+#if defined(__linux__)
+    constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+    constexpr long kTileData = 18;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
 bool supported(Isa isa) {
     constexpr uint32_t kFma = 1u << 12, kF16c = 1u << 29, kAvx = 1u << 28;  // leaf 1, ecx
     constexpr uint32_t kAvx2 = 1u << 5;                                     // leaf 7, ebx
     constexpr uint32_t kF = 1u << 16, kDq = 1u << 17, kBw = 1u << 30, kVl = 1u << 31;  // ebx
-    constexpr uint32_t kVnni = 1u << 11;         // leaf 7, ecx
-    constexpr uint64_t kYmm = 0x6, kZmm = 0xe6;  // XCR0
+    constexpr uint32_t kVnni = 1u << 11;                           // leaf 7, ecx
+    constexpr uint32_t kTile = 1u << 24, kTileInt8 = 1u << 25;     // leaf 7, edx
+    constexpr uint64_t kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;  // XCR0
     if (isa == Isa::portable) return true;
     const Registers one = cpuid(1, 0);
     const Registers seven = cpuid(7, 0);
@@ -67,8 +82,11 @@ bool supported(Isa isa) {
     const bool avx2 =
         has(one.c, kFma | kF16c | kAvx) && has(seven.b, kAvx2) && (state & kYmm) == kYmm;
     if (isa == Isa::avx2) return avx2;
-    return isa == Isa::avx512vnni && avx2 && has(seven.b, kF | kDq | kBw | kVl) &&
-           has(seven.c, kVnni) && (state & kZmm) == kZmm;
+    const bool avx512 =
+        avx2 && has(seven.b, kF | kDq | kBw | kVl) && has(seven.c, kVnni) && (state & kZmm) == kZmm;
+    if (isa == Isa::avx512vnni) return avx512;
+    return isa == Isa::avx512amx && avx512 && has(seven.d, kTile | kTileInt8) &&
+           (state & kTiles) == kTiles && tiles_granted();
 }
 
 #elif defined(__aarch64__)

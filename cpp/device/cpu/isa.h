@@ -11,6 +11,7 @@ enum class Isa : uint8_t {
     portable,    // the baseline of this build: x86-64-v2, or AArch64 without hand-written parts
     avx2,        // AVX2, FMA, F16C
     avx512vnni,  // AVX-512 F, BW, VL, DQ and VNNI
+    avx512amx,   // avx512vnni and the 8-bit tile products of AMX
     neon,        // AArch64 with the dot product extension
 };
 

@@ -56,6 +56,7 @@ KernelTable kernels_avx2();
 KernelTable kernels_avx512vnni();
 KernelTable product_kernels_avx2();
 KernelTable product_kernels_avx512vnni();
+KernelTable product_kernels_avx512amx();
 #elif defined(__aarch64__)
 KernelTable kernels_neon();
 KernelTable product_kernels_neon();

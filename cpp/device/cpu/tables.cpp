@@ -43,6 +43,7 @@ KernelTable kernels(Isa isa) {
 #if defined(__x86_64__)
         case Isa::avx2:
             return kernels_avx2();
+        case Isa::avx512amx:  // tiles are of use to products alone
         case Isa::avx512vnni:
             return kernels_avx512vnni();
 #elif defined(__aarch64__)
@@ -61,6 +62,8 @@ KernelTable product_kernels(Isa isa) {
 #if defined(__x86_64__)
         case Isa::avx2:
             return product_kernels_avx2();
+        case Isa::avx512amx:
+            return product_kernels_avx512amx();
         case Isa::avx512vnni:
             return product_kernels_avx512vnni();
 #elif defined(__aarch64__)

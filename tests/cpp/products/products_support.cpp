@@ -20,6 +20,8 @@ KernelTable product_kernels(Isa isa) {
 #if defined(__x86_64__)
         case Isa::avx2:
             return device::cpu::product_kernels_avx2();
+        case Isa::avx512amx:
+            return device::cpu::product_kernels_avx512amx();
         case Isa::avx512vnni:
             return device::cpu::product_kernels_avx512vnni();
 #elif defined(__aarch64__)

@@ -48,8 +48,8 @@ void mul_mv(const Call& call, uint64_t begin, uint64_t end) {
 // ----------------------
 
 constexpr uint32_t kSiluRows = 256;
-// Rows and columns whose gates and ups are kept at a time: 64 KiB of scratch.
-constexpr uint32_t kSiluSlab = 64, kSiluColumns = 128;
+// Rows and columns whose ups are kept at a time (64 KiB of scratch) until their gates are there.
+constexpr uint32_t kSiluSlab = 128, kSiluColumns = 128;
 
 template <uint32_t kBytesPer256>
 Work mul_mv_silu_work(const Call& call) {
@@ -62,8 +62,8 @@ Work mul_mv_silu_work(const Call& call) {
 template <Product kProduct>
 void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, uint64_t end,
                       uint32_t column, uint32_t columns) {
-    alignas(64) float gate[kSiluColumns * kSiluSlab];
     alignas(64) float up[kSiluColumns * kSiluSlab];
+    float* y = buffer<float>(call, 4) + uint64_t{column} * args.rows + first;
     Tile tile{
         .weights = buffer<const std::byte>(call, 1),
         .rows = args.rows,
@@ -72,21 +72,21 @@ void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, 
         .columns = columns,
         .first_row = first,
         .end_row = end,
-        .y = gate,
-        .y_stride = kSiluSlab,
+        .y = y,
+        .y_stride = args.rows,
     };
     kProduct(tile);
     tile.weights = buffer<const std::byte>(call, 2);
     tile.y = up;
+    tile.y_stride = kSiluSlab;
     kProduct(tile);
+    const auto n = static_cast<uint32_t>(end - first);
     for (uint32_t c = 0; c < columns; ++c) {
-        float* y = buffer<float>(call, 4) + uint64_t{column + c} * args.rows + first;
-        const float* g = gate + c * kSiluSlab;
         const float* u = up + c * kSiluSlab;
-        const auto n = static_cast<uint32_t>(end - first);
         uint32_t i = 0;
-        MUSER_VECTORS(i, n) store(y + i, silu_mul(load(g + i), load(u + i)));
-        for (; i < n; ++i) y[i] = silu_mul(g[i], u[i]);
+        MUSER_VECTORS(i, n) store(y + i, silu_mul(load(y + i), load(u + i)));
+        for (; i < n; ++i) y[i] = silu_mul(y[i], u[i]);
+        y += args.rows;
     }
 }
 

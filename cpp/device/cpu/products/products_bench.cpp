@@ -104,6 +104,7 @@ device::cpu::KernelTable table(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::avx2) return device::cpu::product_kernels_avx2();
     if (isa == Isa::avx512vnni) return device::cpu::product_kernels_avx512vnni();
+    if (isa == Isa::avx512amx) return device::cpu::product_kernels_avx512amx();
 #elif defined(__aarch64__)
     if (isa == Isa::neon) return device::cpu::product_kernels_neon();
 #endif
