@@ -75,7 +75,7 @@ class ChatTemplate:
                 eos_token=spelling(self.tokenizer.eos),
                 **variables,
             )
-        except (TemplateError, TypeError) as error:
+        except (TemplateError, TypeError, OverflowError) as error:
             raise TokenizerError(
                 f"the chat template failed: {error}", {"key": "tokenizer.chat_template"}
             ) from error
