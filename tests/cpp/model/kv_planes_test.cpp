@@ -304,6 +304,20 @@ TEST(KvPlanes, AllOrNothing) {
     EXPECT_EQ(states(planes), states(KvPlanes(small_geometry(), 40, KvType::F16, 4)));
 }
 
+// A global first layer could go back any way; the ring behind it decides.
+TEST(KvPlanes, TheFirstLayerWaitsForTheLast) {
+    Geometry g = small_geometry();
+    g.is_local = {false, false, false, false, false, false, false, true};
+    KvPlanes planes(g, 256, KvType::F16, 8);
+    for (int i = 0; i < 100; ++i) planes.append();
+    const std::vector<State> before = states(planes);
+    EXPECT_THROW(planes.rollback(9), RollbackError);
+    EXPECT_EQ(states(planes), before);
+    EXPECT_EQ(planes.position(), 100U);
+    planes.rollback(8);
+    EXPECT_EQ(planes.plane(0).length(), 92U);
+}
+
 // Before the ring has lost a row, any length can be taken back: nothing needs the journal.
 TEST(KvPlanes, TruncationWithinTheWindow) {
     KvPlanes planes(small_geometry(), 256, KvType::F16, 0);

@@ -169,6 +169,10 @@ const Kind kinds[] = {
      with([](auto& b) { b.tensors[1] = huge("big", {(1ULL << 42) + 1, 1ULL << 22}, F32); })},
     {"dimensions (2^63-1, 2): the element product is negative", "larger than the file",
      with([](auto& b) { b.tensors[1] = huge("big", {(1ULL << 63) - 1, 2, 1, 1}, I8); })},
+    {"dimension 2^62+8: four bytes each wrap to 32", "larger than the file",
+     with([](auto& b) { b.tensors[1] = huge("big", {(1ULL << 62) + 8}, F32); })},
+    {"dimensions (8, 2^61+1): the product wraps to 32 bytes", "larger than the file",
+     with([](auto& b) { b.tensors[1] = huge("big", {8, (1ULL << 61) + 1}, F32); })},
     {"dimension -1", "larger than the file",
      with([](auto& b) { b.tensors[1] = huge("big", {max64}, I8); })},
     {"four dimensions whose product is 0 modulo 2^64", "larger than the file", with([](auto& b) {
