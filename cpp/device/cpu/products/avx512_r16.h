@@ -14,6 +14,7 @@
 #include "device/cpu/products/r16.h"
 #include "device/cpu/products/tile.h"
 #include "device/cpu/products/weights.h"
+#include "device/cpu/products/word_columns.h"
 
 namespace muser::device::cpu {
 namespace {
@@ -360,8 +361,12 @@ void r16_vector(const Tile& t, uint32_t column) {
     }
 }
 
+// From here on unpacking once for all columns pays.
+constexpr uint32_t kFewestWordColumns = 4;
+
 template <class Kernel>
 void r16_columns(const Tile& t) {
+    if (t.columns >= kFewestWordColumns) return word_columns<typename Kernel::Block>(t);
     for (uint32_t c = 0; c < t.columns; ++c) r16_vector<Kernel>(t, c);
 }
 

@@ -124,9 +124,7 @@ WeightLayout product_layout(Isa isa, const WeightShape& shape) {
     if (info == nullptr) return {"", 0};
     const uint64_t ggml_bytes =
         shape.rows * (shape.cols / info->block_elements * info->block_bytes);
-    if ((isa != Isa::avx512vnni && isa != Isa::avx512amx) || !info->quantised ||
-        shape.cols % 256 != 0)
-        return {"", ggml_bytes};
+    if (isa == Isa::portable || !info->quantised || shape.cols % 256 != 0) return {"", ggml_bytes};
     const uint64_t groups = (shape.rows + 15) / 16;
     const uint64_t blocks = shape.cols / 256;
     switch (info->type) {
