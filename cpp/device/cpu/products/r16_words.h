@@ -58,7 +58,8 @@ MUSER_INLINE Words bytes_right(Words v, int shift) {
 struct Scales {
     Words s03, s47;
 };
-MUSER_INLINE Scales put_scale_mins(const uint8_t* lines, uint32_t part, WordPanel& out) {
+template <class Out>
+MUSER_INLINE Scales put_scale_mins(const uint8_t* lines, uint32_t part, Out& out) {
     const Words a = part_of(lines, 1, part), b = part_of(lines, 2, part),
                 c = part_of(lines, 3, part);
     const Words m03 = b & 0x3f3f3f3fu;

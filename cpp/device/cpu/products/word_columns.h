@@ -51,17 +51,22 @@ struct alignas(64) ColumnWords {
     int32_t mins[8];
     float s;
 };
-MUSER_INLINE void widen(const BlockForm& x, uint32_t block, ColumnWords& out) {
+MUSER_INLINE void widen_planes(const int8_t* hi, const int8_t* lo, int32_t even[64],
+                               int32_t odd[64]) {
     for (uint32_t i = 0; i < 64; i += kLanes) {
-        const Shorts hi = load_as<Shorts>(x.hi + 256 * block + 4 * i);
-        const Shorts lo = load_as<Shorts>(x.lo + 256 * block + 4 * i);
-        store(out.even + i, (hi << 8) + ((lo << 8) >> 8));
-        store(out.odd + i, (hi & static_cast<short>(0xff00)) + (lo >> 8));
+        const Shorts h = load_as<Shorts>(hi + 4 * i);
+        const Shorts l = load_as<Shorts>(lo + 4 * i);
+        store(even + i, (h << 8) + ((l << 8) >> 8));
+        store(odd + i, (h & static_cast<short>(0xff00)) + (l >> 8));
     }
-    for (int j = 0; j < 8; ++j) {
-        const int32_t sum = x.sums[16 * block + 2 * j] + x.sums[16 * block + 2 * j + 1];
-        out.mins[j] = static_cast<int32_t>((sum & 63) | static_cast<uint32_t>(sum >> 6) << 16);
-    }
+}
+MUSER_INLINE int32_t split_sum(int32_t sum) {
+    return static_cast<int32_t>((sum & 63) | static_cast<uint32_t>(sum >> 6) << 16);
+}
+MUSER_INLINE void widen(const BlockForm& x, uint32_t block, ColumnWords& out) {
+    widen_planes(x.hi + 256 * block, x.lo + 256 * block, out.even, out.odd);
+    const int32_t* sums = x.sums + 16 * block;
+    for (int j = 0; j < 8; ++j) out.mins[j] = split_sum(sums[2 * j] + sums[2 * j + 1]);
     out.s = x.scales[block];
 }
 
