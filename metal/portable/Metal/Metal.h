@@ -23,6 +23,7 @@ typedef double CFTimeInterval;
 
 __attribute__((objc_root_class))
 @interface MuserObject<NSObject> {
+    Class isa;  // a root class declares it itself; the runtime fills it in
   @private
     int32_t references_;
 }
