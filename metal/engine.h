@@ -14,6 +14,10 @@
 
 namespace muser {
 
+namespace audit {
+struct Trace;
+}
+
 inline constexpr int kContract = 1;       // version of docs/numerics.md
 inline constexpr uint32_t kLaneMax = 64;  // tokens of one teacher-forced lane
 
@@ -150,6 +154,9 @@ class Engine {
     void set_kv(uint32_t layer, char plane, uint64_t position, const std::byte* row, size_t bytes);
 
     Plan plan(uint64_t position) const;
+    // The command buffers of a step, or of a teacher-forced lane, at any position, with what the
+    // host does around them; nothing is run and no state changes. For the auditor.
+    audit::Trace record(uint64_t position, uint32_t tokens) const;
 
     uint64_t position() const;
     const model::Geometry& geometry() const;

@@ -1,6 +1,7 @@
 // The engine's parts, shared by the files that implement it.
 #pragma once
 
+#import "metal/barrier_planner.h"
 #import "metal/context.h"
 #import "metal/token_graph.h"
 #import "metal/wait.h"
@@ -33,7 +34,8 @@ struct Engine::Impl {
     void check_captures(const std::vector<std::string>& capture);
     void check_alive() const;
     void encode_only(uint64_t position, EncodeLog& log);
-    GraphEncoder::Options encoder_options(EncodeLog* log) const;
+    GraphEncoder::Options encoder_options(EncodeLog* log, const Phase& phase);
+    const BarrierPlan& plan_for(const Phase& phase);  // made on first use
     ObjcPtr<CommandBufferId> next_commands();
     // One token, from its step values to its logits; what decode and profile share.
     struct StepRun {
@@ -73,6 +75,7 @@ struct Engine::Impl {
     const Buffer* lane_logits = nullptr;  // rows 1 ... of a teacher-forced lane; made on first use
     const Buffer* lane_flags = nullptr;
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
+    std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase
     std::string dead;
 };
 

@@ -64,11 +64,32 @@ void Engine::Impl::check_captures(const std::vector<std::string>& capture) {
 
 // Encodes a step at a position and drops it: what plans and checks look at.
 void Engine::Impl::encode_only(uint64_t position, EncodeLog& log) {
-    GraphEncoder g(context, encoder_options(&log));
+    const Phase phase = phase_at(position);
+    GraphEncoder g(context, encoder_options(&log, phase));
     const ObjcPtr<CommandBufferId> commands = next_commands();
     g.begin(commands.get());
-    encode_token(g, on_device, act, schedule, step_slot(0), phase_at(position));
+    encode_token(g, on_device, act, schedule, step_slot(0), phase);
     g.end();
+}
+
+// Records the phase once without barriers and plans from that. Slots of a lane differ in the
+// offsets of rows that no dispatch of theirs shares with another, so one plan serves them all.
+const BarrierPlan& Engine::Impl::plan_for(const Phase& phase) {
+    for (const auto& [known, plan] : plans) {
+        if (known == phase) return plan;
+    }
+    EncodeLog log;
+    GraphEncoder::Options options;
+    options.mode = BarrierMode::none;
+    options.untracked = config.untracked;
+    options.log = &log;
+    GraphEncoder g(context, options);
+    const ObjcPtr<CommandBufferId> commands = next_commands();
+    g.begin(commands.get());
+    encode_token(g, on_device, act, schedule, step_slot(0), phase);
+    g.end();
+    plans.emplace_back(phase, plan_barriers(log));
+    return plans.back().second;
 }
 
 void Engine::Impl::check_alive() const {
@@ -124,11 +145,21 @@ StepValues Engine::Impl::step_values(uint32_t token) const {
     return values;
 }
 
-GraphEncoder::Options Engine::Impl::encoder_options(EncodeLog* log) const {
+GraphEncoder::Options Engine::Impl::encoder_options(EncodeLog* log, const Phase& phase) {
     GraphEncoder::Options options;
     options.serial = config.serial_dispatch;
-    options.mode = config.barriers == "all" ? BarrierMode::all : BarrierMode::hand;
+    options.untracked = config.untracked;
     options.log = log;
+    if (config.barriers == "all") options.mode = BarrierMode::all;
+    if (config.barriers == "planned") {
+        options.mode = BarrierMode::planned;
+        options.plan = &plan_for(phase);
+    }
+    constexpr std::string_view kOmit = "omit_barrier_";
+    for (const auto& [fault, value] : config.faults) {
+        if (value == 0 || !fault.starts_with(kOmit)) continue;
+        options.omit.push_back(static_cast<uint32_t>(std::stoul(fault.substr(kOmit.size()))));
+    }
     return options;
 }
 
@@ -196,7 +227,8 @@ void Engine::Impl::run_step(StepRun& run) {
         run.wait_seconds += since(waiting);
         if (run.completed) run.completed(commands.get());
     };
-    GraphEncoder::Options options = encoder_options(run.log);
+    const Phase phase = phase_at(values.position);
+    GraphEncoder::Options options = encoder_options(run.log, phase);
     options.repeat = run.repeat;
     GraphEncoder g(context, options);
     g.stops_after = run.stops_after;
@@ -209,7 +241,7 @@ void Engine::Impl::run_step(StepRun& run) {
         return commands.get();
     };
     g.begin(commands.get());
-    encode_token(g, on_device, act, schedule, step_slot(0), phase_at(values.position));
+    encode_token(g, on_device, act, schedule, step_slot(0), phase);
     g.end();
     // Cuts wait inside the encoding; what is left is encoding.
     run.encode_seconds = since(start) - run.submit_seconds - run.wait_seconds;
@@ -264,6 +296,13 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
             {{"found", std::to_string(count)}, {"expected", "1 ... " + std::to_string(kLaneMax)}});
     }
     for (size_t i = 0; i < count; ++i) self.check_token(tokens[i]);
+    if (self.config.untracked) {
+        // A plan orders what is within one command buffer; between two in flight only tracking
+        // does. A single step is waited for before the next is committed.
+        throw ConfigError("untracked buffers are not ordered between command buffers in flight; a "
+                          "teacher-forced lane needs tracked ones",
+                          {{"untracked", "1"}});
+    }
     if (self.kv.position() + count > self.config.context) {
         throw ContextFullError("the lane does not fit: " + std::to_string(count) +
                                    " tokens at position " + std::to_string(self.kv.position()) +
@@ -276,11 +315,12 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
     for (uint32_t i = 0; i < count; ++i) {
         const StepValues values = self.step_values(tokens[i]);
         self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
-        GraphEncoder g(self.context, self.encoder_options(nullptr));
+        const Phase phase = self.phase_at(values.position);
+        GraphEncoder g(self.context, self.encoder_options(nullptr, phase));
         lane.push_back(self.next_commands());
         g.begin(lane.back().get());
         encode_token(g, self.on_device, self.activations_for(i), self.schedule, self.step_slot(i),
-                     self.phase_at(values.position));
+                     phase);
         g.end();
         [lane.back().get() commit];
         self.kv.append();

@@ -36,7 +36,10 @@ enum class BarrierMode {
     hand,     // where this file and the graph say, and nowhere else
     planned,  // the fewest that the declared ranges need, computed before
     all,      // after every dispatch
+    none,     // for the planner, which looks at such a recording and never runs it
 };
+
+class BarrierPlan;
 
 // What was encoded, for plans and profiles.
 struct EncodedDispatch {
@@ -44,6 +47,7 @@ struct EncodedDispatch {
     std::string kernel;
     stream::Size3 groups;
     uint32_t threads;
+    std::vector<Argument> arguments;
 };
 struct EncodeLog {
     std::vector<Label> closures;
@@ -58,24 +62,17 @@ struct EncodeLog {
     std::vector<Barrier> barriers;
 };
 
-// Barriers computed beforehand for `planned`: for each dispatch ordinal, what stands before it.
-struct BarrierPlan {
-    struct Entry {
-        bool broad = false;
-        std::vector<std::string> resources;  // labels of the buffers a targeted one names
-    };
-    std::vector<Entry> before;
-};
-
 class GraphEncoder {
   public:
     struct Options {
         bool serial = false;
         BarrierMode mode = BarrierMode::hand;
         const BarrierPlan* plan = nullptr;  // required by `planned`
+        bool untracked = false;             // buffers without tracking: ConfigError but `planned`
         EncodeLog* log = nullptr;
         // Repeats a stage's kernels k times (profiling): measures its own time by the slope.
         std::vector<std::pair<Stage, int>> repeat;
+        std::vector<uint32_t> omit;  // test switch: barriers left out, counted from 0
     };
 
     GraphEncoder(Context& context, Options options);
@@ -119,6 +116,7 @@ class GraphEncoder {
     void targeted_barrier(std::string_view site, std::string_view hazard,
                           const std::vector<const Buffer*>& buffers);
     void planned_barrier();
+    bool omitted();
     int repeats(Stage stage) const;
     void encode(std::string_view kernel, const void* args, size_t args_bytes, uint64_t units,
                 uint32_t columns, std::initializer_list<Argument> arguments);
@@ -132,6 +130,7 @@ class GraphEncoder {
     bool barrier_pending_ = true;  // `all`: nothing was dispatched since the last barrier
     uint32_t ordinal_ = 0;         // of the next dispatch, over the whole token
     uint32_t closure_ = 0;
+    uint32_t barriers_ = 0;  // placed or left out
     std::vector<std::pair<std::string, ObjcPtr<NSString*>>> labels_;
 };
 

@@ -1,6 +1,9 @@
 #import "metal/graph_encoder.h"
 
+#include <algorithm>
+
 #include "errors.h"
+#import "metal/barrier_planner.h"
 #if !defined(__APPLE__)
 #import "metal/portable/portable.h"
 #endif
@@ -8,7 +11,20 @@
 namespace muser {
 
 GraphEncoder::GraphEncoder(Context& context, Options options)
-    : context_(context), options_(std::move(options)) {}
+    : context_(context), options_(std::move(options)) {
+    const bool planned = options_.mode == BarrierMode::planned;
+    if (planned && options_.plan == nullptr) {
+        throw ConfigError("planned barriers need a plan", {{"barriers", "planned"}});
+    }
+    if (planned && !options_.repeat.empty()) {
+        throw ConfigError("a barrier plan has no place for repeated kernels; use barriers='hand'",
+                          {{"barriers", "planned"}});
+    }
+    // Only a recording that nobody runs, or one under the planner's proof, may do without tracking.
+    if (options_.untracked && !planned && options_.mode != BarrierMode::none) {
+        throw ConfigError("untracked buffers need barriers='planned'", {{"untracked", "1"}});
+    }
+}
 
 void GraphEncoder::begin(id<MTLCommandBuffer> commands) {
     end();
@@ -64,7 +80,13 @@ void GraphEncoder::close_closure(Label label) {
     }
 }
 
+bool GraphEncoder::omitted() {
+    const uint32_t barrier = barriers_++;
+    return std::find(options_.omit.begin(), options_.omit.end(), barrier) != options_.omit.end();
+}
+
 void GraphEncoder::broad_barrier(std::string_view why) {
+    if (omitted()) return;
     [encoder_.get() memoryBarrierWithScope:MTLBarrierScopeBuffers];
     if (options_.log == nullptr) return;
     ++options_.log->broad;
@@ -73,6 +95,7 @@ void GraphEncoder::broad_barrier(std::string_view why) {
 
 void GraphEncoder::targeted_barrier(std::string_view site, std::string_view hazard,
                                     const std::vector<const Buffer*>& buffers) {
+    if (omitted()) return;
     std::vector<id<MTLResource> > resources;
     for (const Buffer* buffer : buffers) resources.push_back(buffer->object.get());
     [encoder_.get() memoryBarrierWithResources:resources.data() count:resources.size()];
@@ -90,11 +113,11 @@ void GraphEncoder::order(const BarrierSite& site, std::initializer_list<const Bu
 }
 
 void GraphEncoder::planned_barrier() {
-    if (options_.plan == nullptr || ordinal_ >= options_.plan->before.size()) {
+    if (ordinal_ >= options_.plan->dispatches()) {
         throw ConfigError("the barrier plan does not cover dispatch " + std::to_string(ordinal_),
                           {{"dispatch", std::to_string(ordinal_)}});
     }
-    if (options_.plan->before[ordinal_].broad) broad_barrier("planned");
+    if (options_.plan->barrier_before(ordinal_)) broad_barrier("planned");
 }
 
 void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args_bytes,
@@ -144,7 +167,8 @@ void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args
         options_.log->dispatches.push_back({closure_,
                                             std::string(kernel),
                                             {launch.groups_x, launch.groups_y, launch.groups_z},
-                                            launch.threads});
+                                            launch.threads,
+                                            arguments});
     }
     ++ordinal_;
 }

@@ -32,4 +32,5 @@ PYBIND11_MODULE(_core, module) {
     });
     muser::python::bind_model(module);
     muser::python::bind_engine(module);
+    muser::python::bind_audit(module);
 }
