@@ -199,8 +199,13 @@ MUSER_ASSERT_ARGS(MatVecArgs, 16);
 MUSER_ASSERT_ARGS(VectorArgs, 8);
 MUSER_ASSERT_ARGS(SoftcapArgs, 12);
 MUSER_ASSERT_ARGS(ProbeArgs, 4);
+#if defined(__CUDACC_RTC__)  // no offsetof there, but what its front end makes one from
+#define MUSER_OFFSET_OF(T, field) __INTADDR__(&((static_cast<struct T*>(nullptr))->field))
+#else
+#define MUSER_OFFSET_OF(T, field) __builtin_offsetof(struct T, field)
+#endif
 #define MUSER_ASSERT_OFFSET(T, field, bytes) \
-    static_assert(__builtin_offsetof(struct T, field) == bytes, #T "." #field " moved")
+    static_assert(MUSER_OFFSET_OF(T, field) == bytes, #T "." #field " moved")
 MUSER_ASSERT_OFFSET(StepValues, ring, 16);
 MUSER_ASSERT_OFFSET(StepValues, plane, 40);
 MUSER_ASSERT_OFFSET(StepValues, shadow, 64);

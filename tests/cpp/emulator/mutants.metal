@@ -1,7 +1,8 @@
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
-// Copies of kernels with one defect each, in the line that a marker ends or announces. The originals are in
-// metal/kernels; the tracer must report every copy and stay silent about every original.
+// Copies of kernels with one defect each, in the line that a marker ends or announces. The
+// originals are in metal/kernels; the tracer must report every copy and stay silent about every
+// original.
 #include "../../../metal/kernels/norm.h"
 
 // softcap_f32 without its threadgroup barrier.
