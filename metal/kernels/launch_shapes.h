@@ -108,7 +108,7 @@ inline constexpr std::array kKernelShapes = {
     KernelShape{"softcap_f32", 256, 1024, Unit::elements, "SoftcapArgs", 2},
     KernelShape{"argmax_groups_f32", 256, 1024, Unit::elements, "VectorArgs", 2},
     KernelShape{"argmax_final_f32", 256, 0, Unit::whole, "VectorArgs", 2},
-    KernelShape{"probe_u32", 64, 64, Unit::probes, "ProbeArgs", 2},
+    KernelShape{"probe_u32", 32, 32, Unit::probes, "ProbeArgs", 2},
 };
 #undef MUSER_MAT_VEC_SHAPES
 #undef MUSER_FLOAT_SHAPES

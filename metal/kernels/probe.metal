@@ -6,7 +6,7 @@
 
 kernel void probe_u32(constant ProbeArgs& args [[buffer(0)]], device const uint* rows [[buffer(1)]],
                       device uint* results [[buffer(2)]], MUSER_THREAD) {
-    const uint row = 64 * group.x + tid;
+    const uint row = 32 * group.x + tid;
     if (row >= args.count) return;
     results[row] =
         muser_probe_op(rows[4 * row], rows[4 * row + 1], rows[4 * row + 2], rows[4 * row + 3]);
