@@ -36,6 +36,7 @@ struct EngineConfig {
     bool ffn_gate_up = false;  // fused gate, up and SiLU in any schedule
     bool untracked = false;
     uint32_t rollback_max = 64;
+    uint32_t prefill_rows = 128;  // tokens of one prompt chunk, at most the window
     int gpu = 0;
     uint64_t seed = 0;
     std::string kernel_dir;
@@ -134,6 +135,10 @@ class Engine {
     // as before; after a device error or a deadline the engine is dead (EngineClosed from then on).
     void decode(uint32_t token, float* logits, const std::vector<std::string>& capture,
                 std::vector<Capture>& captured, const Interrupted& interrupted);
+    // Feeds a prompt in chunks of config.prefill_rows, with decode's bits; writes the last row of
+    // logits, or every one.
+    void prefill(const uint32_t* tokens, size_t count, bool all_rows, float* logits,
+                 const Interrupted& interrupted);
     // `count` known tokens, one command buffer each, no waits between; rows of vocab logits.
     void teacher_forced(const uint32_t* tokens, size_t count, float* logits,
                         const Interrupted& interrupted);

@@ -212,7 +212,8 @@ void Engine::Impl::make_activations() {
         make("flags", launch::head_groups(geometry.vocab) * uint64_t{4}, Placement::host_visible);
     const uint64_t chunks = std::max<uint64_t>(chunk_bucket(config.context, config.context),
                                                chunk_bucket(geometry.window, geometry.window));
-    act.partials = make("partials", (chunks + 1) * geometry.heads * (2 + geometry.head_dim) * 4);
+    act.partials.row_bytes = launch::partials_bytes(on_device.heads, chunks + 1);
+    act.partials.buffer = make("partials", act.partials.row_bytes);
     steps = make("steps", uint64_t{kLaneMax} * MUSER_STEP_BYTES, Placement::host_visible);
 }
 

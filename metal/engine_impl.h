@@ -55,9 +55,18 @@ struct Engine::Impl {
     // Logits and flags of a lane slot; slot 0 is the single step's.
     Activations activations_for(uint32_t slot);
     void read_logits(uint32_t slot, float* logits);
+    void read_row(const Activations& set, uint32_t row, float* logits);
     // Runs `work`; a device failure or deadline in it leaves the engine dead, saying why.
     template <class Work>
     void guarded(Work&& work);
+
+    // ---- prompt chunks (engine_prefill.mm) ----
+    struct ChunkBuffers;
+    uint32_t chunk_rows() const;
+    const ChunkBuffers& chunk_buffers(uint32_t head_rows);
+    std::vector<StepValues> chunk_values(const uint32_t* tokens, uint32_t rows);
+    void run_chunk(const uint32_t* tokens, uint32_t rows, uint32_t head_rows, float* logits,
+                   const Interrupted& interrupted);
 
     // ---- state (engine_state.mm) ----
     void bring_back(uint64_t tokens);  // rollback with its row moves
@@ -76,6 +85,7 @@ struct Engine::Impl {
     const Buffer* lane_flags = nullptr;
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
     std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase
+    std::shared_ptr<const ChunkBuffers> chunk;
     std::string dead;
 };
 

@@ -185,21 +185,25 @@ Activations Engine::Impl::activations_for(uint32_t slot) {
     return set;
 }
 
-// Copies a finished row out, unless a bare dot of it was not finite.
 void Engine::Impl::read_logits(uint32_t slot, float* logits) {
-    const Activations set = activations_for(slot);
+    read_row(activations_for(slot), 0, logits);
+}
+
+// Copies a finished row out, unless a bare dot of it was not finite.
+void Engine::Impl::read_row(const Activations& set, uint32_t row, float* logits) {
     std::vector<uint32_t> flags(launch::head_groups(set.logits.n));
-    context.read(*set.flags, set.flags_offset, flags.data(), flags.size() * 4);
+    context.read(*set.flags, set.flags_offset + row * flags.size() * 4, flags.data(),
+                 flags.size() * 4);
     const auto bad = std::find_if(flags.begin(), flags.end(), [](uint32_t f) { return f != 0; });
     if (bad != flags.end()) {
         const auto first = (bad - flags.begin()) * MUSER_HEAD_GROUP;
         throw NonFiniteError(
             "a logit among " + std::to_string(first) + " ... " +
-                std::to_string(first + MUSER_HEAD_GROUP - 1) + " is not finite at position " +
+                std::to_string(first + MUSER_HEAD_GROUP - 1) + " is not finite before position " +
                 std::to_string(kv.position()),
             {{"position", std::to_string(kv.position())}, {"first_id", std::to_string(first)}});
     }
-    context.read(*set.logits.values, set.logits.offset(), logits, set.logits.bytes());
+    context.read(*set.logits.values, set.logits.at(row).offset(), logits, set.logits.bytes());
 }
 
 void Engine::Impl::run_step(StepRun& run) {

@@ -36,7 +36,7 @@ struct Activations {
     launch::Vector logits;
     const Buffer* flags = nullptr;  // one word per softcap group: a bare dot was not finite
     uint64_t flags_offset = 0;
-    const Buffer* partials = nullptr;
+    launch::Partials partials;
     launch::Planes shadow;  // a wrapped ring in position order; shared by all local layers
 };
 
@@ -52,6 +52,18 @@ struct Phase {
 // Encodes one token. `step` is the slot that holds its values.
 void encode_token(GraphEncoder& g, const ModelOnDevice& model, const Activations& act,
                   const Schedule& schedule, const launch::Step& step, const Phase& phase);
+
+// The same closures for `rows` tokens at once (a prompt chunk): products take all rows as columns,
+// everything else runs row by row. Local layers always attend a staged copy, since the ring's
+// later rows replace ones that earlier rows still see: act.shadow then holds window + rows - 1
+// rows. `step` is the first of `rows` slots that follow each other; `head_rows` is how many of the
+// last rows get logits. Rows must not exceed the window.
+void encode_chunk(GraphEncoder& g, const ModelOnDevice& model, const Activations& act,
+                  const Schedule& schedule, const launch::Step& step, const Phase& phase,
+                  uint32_t rows, uint32_t head_rows);
+
+// The schedule that a prompt chunk runs under: the given one's arithmetic, staged and unjoined.
+Schedule chunk_schedule(Schedule schedule);
 
 // The vectors that a closure leaves behind, by name ("" where there is one), for captures.
 struct StageOutput {

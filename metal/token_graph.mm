@@ -13,7 +13,8 @@ using launch::Vector;
 
 namespace {
 
-// Encodes the layers of one token; the arguments of encode_token, held together.
+// Encodes the layers of one token, or of a prompt chunk; the arguments of encode_chunk, held
+// together. A decode step is a chunk of one row.
 struct TokenGraph {
     GraphEncoder& g;
     const ModelOnDevice& model;
@@ -21,15 +22,35 @@ struct TokenGraph {
     const Schedule& schedule;
     const Step& step;
     const Phase& phase;
+    uint32_t rows = 1;
+    uint32_t head_rows = 1;
+
+    // What is not a product runs row by row; the rows of a closure are independent.
+    template <class Body>
+    void each_row(Body&& body) const {
+        for (uint32_t r = 0; r < rows; ++r) body(r);
+    }
+    Step step_of(uint32_t row) const {
+        return {step.buffer, step.offset + uint64_t{row} * MUSER_STEP_BYTES};
+    }
+    void product(const DeviceWeight& weight, const Vector& x, const Vector& y) const {
+        launch::mul_mv(g, weight, x, y, rows);
+    }
 
     const model::Geometry& geometry() const { return model.geometry; }
     bool fused_boundaries() const { return schedule.boundary != Boundary::split; }
 
     void token() const {
-        g.closure({Stage::embedding},
-                  [&] { launch::embed(g, step, model.token_embd, act.hidden); });
-        g.closure({Stage::entry_norm},
-                  [&] { launch::rms_norm(g, act.hidden, act.residual, geometry().eps); });
+        g.closure({Stage::embedding}, [&] {
+            each_row([&](uint32_t r) {
+                launch::embed(g, step_of(r), model.token_embd, act.hidden.at(r));
+            });
+        });
+        g.closure({Stage::entry_norm}, [&] {
+            each_row([&](uint32_t r) {
+                launch::rms_norm(g, act.hidden.at(r), act.residual.at(r), geometry().eps);
+            });
+        });
         for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) layer(i);
         head();
     }
@@ -38,39 +59,51 @@ struct TokenGraph {
         const LayerOnDevice& layer = model.layers[static_cast<size_t>(i)];
         // A fused boundary has made this norm at the end of the layer before.
         if (i == 0 || !fused_boundaries()) {
-            g.closure({Stage::attn_norm, i}, [&] {
-                launch::rms_norm_mul(g, schedule.lone_norm == LoneNorm::four_group, act.residual,
-                                     layer.attn_norm, act.normed, geometry().eps);
-            });
+            g.closure({Stage::attn_norm, i}, [&] { lone_norm(layer.attn_norm, act.normed); });
         }
         g.closure({Stage::qkvg, i}, [&] {
-            launch::mul_mv(g, layer.attn_q, act.normed, act.q);
-            launch::mul_mv(g, layer.attn_k, act.normed, act.k);
-            launch::mul_mv(g, layer.attn_v, act.normed, act.v);
-            launch::mul_mv(g, layer.attn_gate, act.normed, act.gate);
+            product(layer.attn_q, act.normed, act.q);
+            product(layer.attn_k, act.normed, act.k);
+            product(layer.attn_v, act.normed, act.v);
+            product(layer.attn_gate, act.normed, act.gate);
         });
         if (schedule.qk == QkPath::apart) {
-            g.closure({Stage::qk_norm, i}, [&] {
-                const uint32_t dim = geometry().head_dim;
-                launch::head_norm(g, layer.attn_q_norm, act.q, dim, geometry().eps);
-                launch::head_norm(g, layer.attn_k_norm, act.k, dim, geometry().eps);
-            });
+            g.closure({Stage::qk_norm, i},
+                      [&] { each_row([&](uint32_t r) { qk_norm(layer, r); }); });
             if (layer.local) {
-                g.closure({Stage::rope, i}, [&] {
-                    launch::rope(g, step, act.q, geometry().head_dim);
-                    launch::rope(g, step, act.k, geometry().head_dim);
-                });
+                g.closure({Stage::rope, i}, [&] { each_row([&](uint32_t r) { rope(r); }); });
             }
         }
         attention(i, layer);
         if (schedule.gate == GatePath::apart) {
-            g.closure({Stage::sigmoid_gate, i}, [&] { launch::gate(g, act.gate, act.attention); });
+            g.closure({Stage::sigmoid_gate, i}, [&] {
+                each_row([&](uint32_t r) { launch::gate(g, act.gate.at(r), act.attention.at(r)); });
+            });
         }
         g.closure({Stage::output, i},
-                  [&] { launch::mul_mv(g, layer.attn_output, act.attention, act.projected); });
+                  [&] { product(layer.attn_output, act.attention, act.projected); });
         attention_boundary(i, layer);
         ffn(i, layer);
         ffn_boundary(i, layer);
+    }
+
+    // A norm that no residual add precedes: the first layer's, and the head's when unfused.
+    void lone_norm(const DeviceWeight& weight, const Vector& out) const {
+        each_row([&](uint32_t r) {
+            launch::rms_norm_mul(g, schedule.lone_norm == LoneNorm::four_group, act.residual.at(r),
+                                 weight, out.at(r), geometry().eps);
+        });
+    }
+
+    void qk_norm(const LayerOnDevice& layer, uint32_t r) const {
+        const uint32_t dim = geometry().head_dim;
+        launch::head_norm(g, layer.attn_q_norm, act.q.at(r), dim, geometry().eps);
+        launch::head_norm(g, layer.attn_k_norm, act.k.at(r), dim, geometry().eps);
+    }
+
+    void rope(uint32_t r) const {
+        launch::rope(g, step_of(r), act.q.at(r), geometry().head_dim);
+        launch::rope(g, step_of(r), act.k.at(r), geometry().head_dim);
     }
 
     // Store K and V, and attend. Where the ring has wrapped, storing first would overwrite a row
@@ -78,44 +111,63 @@ struct TokenGraph {
     // place, that row (position - window) is no longer visible, and the store comes first.
     void attention(int i, const LayerOnDevice& layer) const {
         const auto store = [&] {
-            if (schedule.qk == QkPath::fused) {
-                launch::qk_norm_rope_store(g, step, model.heads, layer.attn_q_norm,
-                                           layer.attn_k_norm, act.q, act.k, act.v, geometry().eps,
-                                           layer.local, layer.planes);
-            } else {
-                launch::kv_store(g, step, act.k, act.v, layer.planes);
-            }
+            each_row([&](uint32_t r) { this->store(layer, layer.planes, r); });
         };
-        const bool staged = layer.local && phase.wrapped && schedule.ring == WrappedRing::staged;
+        const auto attend_from = [&](const Planes& from) {
+            each_row([&](uint32_t r) { attend_chunks(layer, from, r); });
+            g.order(kChunksToCombine, {act.partials.buffer});
+            each_row([&](uint32_t r) { combine(layer, from, r); });
+        };
+        const bool staged =
+            layer.local && schedule.ring == WrappedRing::staged && (phase.wrapped || rows > 1);
         if (schedule.publish == Publish::joined) {
             g.closure({Stage::store_attend, i}, [&] {
                 store();
                 g.order(kStoreToAttend, {layer.planes.k, layer.planes.v});
-                // The fused QK path also wrote q, which is no plane: ordered by the same site.
+                // The fused QK path also wrote q, which is no plane: a barrier of its own.
                 if (schedule.qk == QkPath::fused) g.order(kQToAttend, {act.q.values});
-                attend(layer, layer.planes);
+                attend_from(layer.planes);
             });
         } else if (staged) {
-            g.closure({Stage::swa_stage, i},
-                      [&] { launch::swa_stage(g, step, act.k, act.v, layer.planes, act.shadow); });
-            g.closure({Stage::attention, i}, [&] { attend(layer, act.shadow); });
+            g.closure({Stage::swa_stage, i}, [&] {
+                launch::swa_stage(g, step, act.k, act.v, layer.planes, act.shadow);
+                // Further rows of a chunk follow the first in the shadow.
+                for (uint32_t r = 1; r < rows; ++r) this->store(layer, act.shadow, r);
+            });
+            g.closure({Stage::attention, i}, [&] { attend_from(act.shadow); });
             g.closure({Stage::kv_store, i}, store);
         } else {
             g.closure({Stage::kv_store, i}, store);
-            g.closure({Stage::attention, i}, [&] { attend(layer, layer.planes); });
+            g.closure({Stage::attention, i}, [&] { attend_from(layer.planes); });
         }
     }
 
-    void attend(const LayerOnDevice& layer, const Planes& from) const {
-        const uint32_t bucket = layer.local ? phase.ring_chunks : phase.plane_chunks;
-        launch::attend_chunks(g, schedule.attention == Attention::gqa, step, model.heads, act.q,
-                              from, act.partials, bucket);
-        g.order(kChunksToCombine, {act.partials});
-        if (schedule.gate == GatePath::in_combine) {
-            launch::attend_combine_gate(g, step, model.heads, from, act.partials, bucket, act.gate,
-                                        act.attention);
+    void store(const LayerOnDevice& layer, const Planes& to, uint32_t r) const {
+        if (schedule.qk == QkPath::fused) {
+            launch::qk_norm_rope_store(g, step_of(r), model.heads, layer.attn_q_norm,
+                                       layer.attn_k_norm, act.q.at(r), act.k.at(r), act.v.at(r),
+                                       geometry().eps, layer.local, to);
         } else {
-            launch::attend_combine(g, step, model.heads, from, act.partials, bucket, act.attention);
+            launch::kv_store(g, step_of(r), act.k.at(r), act.v.at(r), to);
+        }
+    }
+
+    uint32_t chunk_bound(const LayerOnDevice& layer) const {
+        return layer.local ? phase.ring_chunks : phase.plane_chunks;
+    }
+
+    void attend_chunks(const LayerOnDevice& layer, const Planes& from, uint32_t r) const {
+        launch::attend_chunks(g, schedule.attention == Attention::gqa, step_of(r), model.heads,
+                              act.q.at(r), from, act.partials.at(r), chunk_bound(layer));
+    }
+
+    void combine(const LayerOnDevice& layer, const Planes& from, uint32_t r) const {
+        if (schedule.gate == GatePath::in_combine) {
+            launch::attend_combine_gate(g, step_of(r), model.heads, from, act.partials.at(r),
+                                        chunk_bound(layer), act.gate.at(r), act.attention.at(r));
+        } else {
+            launch::attend_combine(g, step_of(r), model.heads, from, act.partials.at(r),
+                                   chunk_bound(layer), act.attention.at(r));
         }
     }
 
@@ -126,40 +178,46 @@ struct TokenGraph {
                       [&] { boundary(layer.post_attention_norm, layer.ffn_norm, act.normed); });
             return;
         }
-        g.closure({Stage::post_attn_norm, i}, [&] {
-            launch::rms_norm_add(g, act.projected, layer.post_attention_norm, act.residual,
-                                 geometry().post_eps);
-        });
+        g.closure({Stage::post_attn_norm, i}, [&] { post_norm(layer.post_attention_norm); });
         g.closure({Stage::ffn_norm, i}, [&] {
-            launch::rms_norm_mul(g, false, act.residual, layer.ffn_norm, act.normed,
-                                 geometry().eps);
+            each_row([&](uint32_t r) {
+                launch::rms_norm_mul(g, false, act.residual.at(r), layer.ffn_norm, act.normed.at(r),
+                                     geometry().eps);
+            });
+        });
+    }
+
+    void post_norm(const DeviceWeight& weight) const {
+        each_row([&](uint32_t r) {
+            launch::rms_norm_add(g, act.projected.at(r), weight, act.residual.at(r),
+                                 geometry().post_eps);
         });
     }
 
     void ffn(int i, const LayerOnDevice& layer) const {
         if (schedule.ffn == FfnPath::fused) {
             g.closure({Stage::ffn_gate_up, i}, [&] {
-                launch::mul_mv_silu(g, layer.ffn_gate, layer.ffn_up, act.normed, act.ffn_act);
+                launch::mul_mv_silu(g, layer.ffn_gate, layer.ffn_up, act.normed, act.ffn_act, rows);
             });
         } else {
             g.closure({Stage::ffn_gate_up, i}, [&] {
-                launch::mul_mv(g, layer.ffn_gate, act.normed, act.ffn_gate);
-                launch::mul_mv(g, layer.ffn_up, act.normed, act.ffn_up);
+                product(layer.ffn_gate, act.normed, act.ffn_gate);
+                product(layer.ffn_up, act.normed, act.ffn_up);
             });
-            g.closure({Stage::silu, i},
-                      [&] { launch::silu_mul(g, act.ffn_gate, act.ffn_up, act.ffn_act); });
+            g.closure({Stage::silu, i}, [&] {
+                each_row([&](uint32_t r) {
+                    launch::silu_mul(g, act.ffn_gate.at(r), act.ffn_up.at(r), act.ffn_act.at(r));
+                });
+            });
         }
         g.closure({Stage::ffn_down, i},
-                  [&] { launch::mul_mv(g, layer.ffn_down, act.ffn_act, act.projected); });
+                  [&] { product(layer.ffn_down, act.ffn_act, act.projected); });
     }
 
     // residual += post-norm of the FFN output; fused, with the norm of the next layer or the head.
     void ffn_boundary(int i, const LayerOnDevice& layer) const {
         if (!fused_boundaries()) {
-            g.closure({Stage::post_ffn_norm, i}, [&] {
-                launch::rms_norm_add(g, act.projected, layer.post_ffw_norm, act.residual,
-                                     geometry().post_eps);
-            });
+            g.closure({Stage::post_ffn_norm, i}, [&] { post_norm(layer.post_ffw_norm); });
             return;
         }
         const auto next = static_cast<size_t>(i) + 1;
@@ -171,27 +229,31 @@ struct TokenGraph {
     }
 
     void boundary(const DeviceWeight& post, const DeviceWeight& next, const Vector& out) const {
-        launch::rms_norm_add_norm(g, schedule.boundary == Boundary::fused_4sg, act.projected, post,
-                                  geometry().post_eps, act.residual, next, geometry().eps, out);
+        each_row([&](uint32_t r) {
+            launch::rms_norm_add_norm(g, schedule.boundary == Boundary::fused_4sg,
+                                      act.projected.at(r), post, geometry().post_eps,
+                                      act.residual.at(r), next, geometry().eps, out.at(r));
+        });
     }
 
     void head() const {
         if (!fused_boundaries()) {
-            g.closure({Stage::output_norm}, [&] {
-                launch::rms_norm_mul(g, schedule.lone_norm == LoneNorm::four_group, act.residual,
-                                     model.output_norm, act.hidden, geometry().eps);
-            });
+            g.closure({Stage::output_norm}, [&] { lone_norm(model.output_norm, act.hidden); });
         }
-        Vector input = act.hidden;
+        Vector input = act.hidden.at(rows - head_rows);
         if (schedule.head_input == HeadInput::copied) {
             g.closure({Stage::copy_last_row},
                       [&] { launch::copy_row(g, act.hidden, act.head_input); });
             input = act.head_input;
         }
-        g.closure({Stage::lm_head}, [&] { launch::mul_mv(g, model.output, input, act.logits); });
+        g.closure({Stage::lm_head},
+                  [&] { launch::mul_mv(g, model.output, input, act.logits, head_rows); });
         g.closure({Stage::softcap}, [&] {
-            launch::softcap(g, act.logits, act.flags, act.flags_offset, geometry().logit_scale,
-                            geometry().softcap);
+            const uint64_t flag_bytes = launch::head_groups(act.logits.n) * uint64_t{4};
+            for (uint32_t r = 0; r < head_rows; ++r) {
+                launch::softcap(g, act.logits.at(r), act.flags, act.flags_offset + r * flag_bytes,
+                                geometry().logit_scale, geometry().softcap);
+            }
         });
     }
 };
@@ -201,6 +263,20 @@ struct TokenGraph {
 void encode_token(GraphEncoder& g, const ModelOnDevice& model, const Activations& act,
                   const Schedule& schedule, const Step& step, const Phase& phase) {
     TokenGraph{g, model, act, schedule, step, phase}.token();
+}
+
+void encode_chunk(GraphEncoder& g, const ModelOnDevice& model, const Activations& act,
+                  const Schedule& schedule, const Step& step, const Phase& phase, uint32_t rows,
+                  uint32_t head_rows) {
+    TokenGraph{g, model, act, schedule, step, phase, rows, head_rows}.token();
+}
+
+Schedule chunk_schedule(Schedule schedule) {
+    schedule.ring = WrappedRing::staged;
+    schedule.publish = Publish::apart;
+    schedule.qk = QkPath::apart;
+    schedule.head_input = HeadInput::direct;
+    return schedule;
 }
 
 std::vector<StageOutput> stage_outputs(Stage stage, const Activations& act,

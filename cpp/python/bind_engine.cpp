@@ -48,7 +48,7 @@ py::tuple decode_token(Session& session, uint32_t token, const std::optional<py:
     return py::make_tuple(std::move(row), stages);
 }
 
-// Token by token; a signal between two tokens stops it with the tokens so far part of the state.
+// In chunks; a signal stops it after a chunk, with the tokens so far part of the state.
 Row prefill(Session& session, const std::vector<uint32_t>& tokens, bool all_rows) {
     const size_t vocab = session.ask([](Engine& e) { return e.geometry().vocab; });
     if (tokens.empty()) throw ConfigError("prefill needs at least one token", {{"found", "0"}});
@@ -56,11 +56,7 @@ Row prefill(Session& session, const std::vector<uint32_t>& tokens, bool all_rows
     Row out = all_rows ? Row({rows, vocab}) : Row(static_cast<py::ssize_t>(vocab));
     float* logits = out.mutable_data();
     session.exclusively([&](Engine& e) {
-        std::vector<Capture> none;
-        for (size_t i = 0; i < tokens.size(); ++i) {
-            e.decode(tokens[i], logits + (all_rows ? i * vocab : 0), {}, none, signal_pending);
-            if (signal_pending()) return;
-        }
+        e.prefill(tokens.data(), tokens.size(), all_rows, logits, signal_pending);
     });
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
     return out;
@@ -233,6 +229,7 @@ void bind_config(py::module_& module) {
         .def_readwrite("ffn_gate_up", &EngineConfig::ffn_gate_up)
         .def_readwrite("untracked", &EngineConfig::untracked)
         .def_readwrite("rollback_max", &EngineConfig::rollback_max)
+        .def_readwrite("prefill_rows", &EngineConfig::prefill_rows)
         .def_readwrite("gpu", &EngineConfig::gpu)
         .def_readwrite("seed", &EngineConfig::seed)
         .def_readwrite("kernel_dir", &EngineConfig::kernel_dir)

@@ -44,11 +44,23 @@ inline void swa_stage(GraphEncoder& g, const Step& step, const Vector& k, const 
                 older(4, ring.k), older(5, ring.v), staged(6, shadow.k), staged(7, shadow.v)});
 }
 
-// Partials of chunks that hold a visible key; `bucket` bounds their number.
-inline Argument partials_argument(uint32_t index, const Buffer* partials, const Heads& heads,
+// Partials of chunks that hold a visible key. Each row of a prompt chunk has its own.
+struct Partials {
+    const Buffer* buffer = nullptr;
+    uint64_t row_bytes = 0;
+    uint32_t row = 0;
+    Partials at(uint32_t r) const { return {buffer, row_bytes, row + r}; }
+};
+
+inline uint64_t partials_bytes(const Heads& heads, uint64_t chunks) {
+    return chunks * heads.query * (2 + heads.dim) * 4;
+}
+
+// `bucket` bounds the number of chunks; the step values tell it.
+inline Argument partials_argument(uint32_t index, const Partials& partials, const Heads& heads,
                                   const Planes& from, uint32_t bucket, Access access) {
-    const uint64_t stride = uint64_t{heads.query} * (2 + heads.dim) * 4;
-    return {index,  partials,        0,
+    const uint64_t stride = partials_bytes(heads, 1);
+    return {index,  partials.buffer, partials.row * partials.row_bytes,
             access, stride * bucket, {true, 1, RowRule::kConstant, from.view.chunks(), 0, stride}};
 }
 
@@ -57,7 +69,7 @@ inline AttendArgs attend_args(const Heads& heads, const Planes& from, uint32_t b
 }
 
 inline void attend_chunks(GraphEncoder& g, bool gqa, const Step& step, const Heads& heads,
-                          const Vector& q, const Planes& from, const Buffer* partials,
+                          const Vector& q, const Planes& from, const Partials& partials,
                           uint32_t bucket) {
     const std::string kernel =
         (gqa ? "attend_chunks_gqa_" : "attend_chunks_") + std::string(from.type());
@@ -68,7 +80,7 @@ inline void attend_chunks(GraphEncoder& g, bool gqa, const Step& step, const Hea
 }
 
 inline void attend_combine(GraphEncoder& g, const Step& step, const Heads& heads,
-                           const Planes& from, const Buffer* partials, uint32_t bucket,
+                           const Planes& from, const Partials& partials, uint32_t bucket,
                            const Vector& out) {
     g.dispatch("attend_combine_f32", attend_args(heads, from, 0), out.n, 1,
                {step.argument(), partials_argument(2, partials, heads, from, bucket, Access::read),
@@ -77,7 +89,7 @@ inline void attend_combine(GraphEncoder& g, const Step& step, const Heads& heads
 
 // The same, times sigmoid(gate), with the result's block form.
 inline void attend_combine_gate(GraphEncoder& g, const Step& step, const Heads& heads,
-                                const Planes& from, const Buffer* partials, uint32_t bucket,
+                                const Planes& from, const Partials& partials, uint32_t bucket,
                                 const Vector& gate, const Vector& out) {
     g.dispatch(
         "attend_combine_gate_b16", attend_args(heads, from, out.blocks()), out.n, 1,

@@ -53,6 +53,7 @@ class Config:
     ffn_gate_up: bool
     untracked: bool
     rollback_max: int
+    prefill_rows: int
     gpu: int
     seed: int
     kernel_dir: str
