@@ -62,7 +62,7 @@ void kv_store(const Call& call, uint64_t, uint64_t) {
 
 // A unit is one row of the shadow: the ring's older rows in position order, then this token's own.
 Work swa_stage_work(const Call& call) {
-    return {step_of(call).shadow.count, 4 + arguments<SwaStageArgs>(call).width / 8};
+    return {uint64_t{step_of(call).ring.older} + 1, 4 + arguments<SwaStageArgs>(call).width / 8};
 }
 
 template <class P>
@@ -75,7 +75,7 @@ void swa_stage(const Call& call, uint64_t begin, uint64_t end) {
         Element* shadow = buffer<Element>(call, 6 + plane);
         for (uint64_t i = begin; i < end; ++i) {
             Element* to = shadow + i * a.width;
-            if (i < step.shadow.older) {
+            if (i < step.ring.older) {
                 const uint64_t row = (uint64_t{step.ring.first_row} + i) % a.capacity;
                 __builtin_memcpy(to, ring + row * a.width, a.width * sizeof *to);
             } else {

@@ -29,11 +29,11 @@ MUSER_INLINE Floats exp(Floats x) {
     const Floats n = rint(x * splat(0x1.715476p+0f));
     Floats r = fma(-n, splat(0x1.62e430p-1f), x);
     r = fma(-n, splat(-0x1.05c610p-29f), r);
-    Floats p = splat(0x1.6c16c2p-10f);
-    p = fma(p, r, splat(0x1.111112p-7f));
-    p = fma(p, r, splat(0x1.555556p-5f));
-    p = fma(p, r, splat(0x1.555556p-3f));
-    p = fma(p, r, splat(0x1.000000p-1f));
+    Floats p = splat(0x1.6a2434p-10f);
+    p = fma(p, r, splat(0x1.1239e2p-7f));
+    p = fma(p, r, splat(0x1.5558f2p-5f));
+    p = fma(p, r, splat(0x1.555492p-3f));
+    p = fma(p, r, splat(0x1.fffffcp-2f));
     p = fma(p, r, splat(1.0f));
     p = fma(p, r, splat(1.0f));
     Floats y = from_bits(bits(p) + (reinterpret_cast<Words>(to_ints(n)) << 23));
@@ -45,14 +45,14 @@ MUSER_INLINE Floats exp(Floats x) {
 MUSER_INLINE Floats tanh(Floats x) {
     const Floats a = from_bits(bits(x) & 0x7fffffffu);
     const Floats z = a * a;
-    Floats p = splat(-0x1.7a39f4p-8f);
-    p = fma(p, z, splat(0x1.5217c8p-6f));
-    p = fma(p, z, splat(-0x1.b7f9e4p-5f));
-    p = fma(p, z, splat(0x1.110e62p-3f));
-    p = fma(p, z, splat(-0x1.55553ep-2f));
+    Floats p = splat(-0x1.50bf2p-8f);
+    p = fma(p, z, splat(0x1.493084p-6f));
+    p = fma(p, z, splat(-0x1.b6c11p-5f));
+    p = fma(p, z, splat(0x1.10fae8p-3f));
+    p = fma(p, z, splat(-0x1.5554f6p-2f));
     const Floats small = fma(p * z, a, a);
     const Floats large = splat(1.0f) - splat(2.0f) / (exp(a + a) + splat(1.0f));
-    const Floats y = a < splat(0.625f) ? small : large;
+    const Floats y = a < splat(0x1.666666p-1f) ? small : large;
     return x != x ? x : from_bits(bits(y) | (bits(x) & 0x80000000u));
 }
 
