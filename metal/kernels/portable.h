@@ -14,7 +14,9 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#ifndef MUSER_THREADGROUP
 #define MUSER_THREADGROUP(T, name, n) threadgroup T name[n]
+#endif
 #define MUSER_THREAD                                                                        \
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]
