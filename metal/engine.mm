@@ -36,6 +36,14 @@ float attention_scale(uint32_t head_dim) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+// The model as it is, or with mistakes seeded for a test.
+ModelOnDevice seeded(const model::Geometry& geometry, const std::map<std::string, int>& faults) {
+    ModelOnDevice on_device;
+    on_device.geometry = geometry;
+    on_device.faults = apply_model_faults(faults, on_device.geometry);
+    return on_device;
+}
+
 }  // namespace
 
 uint32_t chunk_bucket(uint64_t keys, uint64_t most_keys) {
@@ -53,7 +61,8 @@ Engine::Impl::Impl(const std::string& path, const EngineConfig& settings)
       model(model::Model::open(path)),
       schedule(find_schedule(settings.schedule)),
       context(context_options(settings)),
-      kv(model.geometry(), settings.context, kv_type(settings), settings.rollback_max) {
+      on_device(seeded(model.geometry(), settings.faults)),
+      kv(on_device.geometry, settings.context, kv_type(settings), settings.rollback_max) {
     choose_schedule();
     if (config.rope_inverse.size() != model.geometry().head_dim / 2) {
         throw ConfigError("rope_inverse needs head_dim / 2 values",
@@ -90,24 +99,41 @@ void Engine::Impl::choose_schedule() {
 }
 
 void Engine::Impl::load_weights() {
-    on_device.geometry = model.geometry();
     const model::Geometry& geometry = on_device.geometry;
     on_device.heads = {geometry.heads, geometry.kv_heads, geometry.head_dim,
                        attention_scale(geometry.head_dim)};
     const auto load = [&](const model::Weight& weight) {
         return context.make_weight(model, weight);
     };
+    const auto changed = [&](model::Weight weight, std::vector<std::byte> rows) {
+        fault_rows.push_back(std::move(rows));
+        weight.data = fault_rows.back().data();
+        return load(weight);
+    };
+    const auto rotated = [&](const model::Weight& weight) {
+        if (!on_device.faults.half_split_pairs) return load(weight);
+        return changed(weight, half_split_rows(weight, geometry.head_dim));
+    };
+    const auto q_norm = [&](const model::Weight& weight) {
+        if (!on_device.faults.q_scale_twice) return load(weight);
+        return changed(weight, squared(weight));
+    };
+    const auto first_global_is = [&](size_t i) {
+        const auto global = std::find(geometry.is_local.begin(), geometry.is_local.end(), false);
+        return global == geometry.is_local.begin() + static_cast<std::ptrdiff_t>(i);
+    };
     on_device.token_embd = load(model.token_embd());
     for (size_t i = 0; i < model.layers().size(); ++i) {
         const model::LayerWeights& from = model.layers()[i];
         LayerOnDevice layer;
         layer.local = geometry.is_local[i];
+        layer.rope = layer.local || (on_device.faults.rope_on_global && first_global_is(i));
         layer.attn_norm = load(from.attn_norm);
-        layer.attn_q = load(from.attn_q);
-        layer.attn_k = load(from.attn_k);
+        layer.attn_q = rotated(from.attn_q);
+        layer.attn_k = rotated(from.attn_k);
         layer.attn_v = load(from.attn_v);
         layer.attn_gate = load(from.attn_gate);
-        layer.attn_q_norm = load(from.attn_q_norm);
+        layer.attn_q_norm = q_norm(from.attn_q_norm);
         layer.attn_k_norm = load(from.attn_k_norm);
         layer.attn_output = load(from.attn_output);
         layer.post_attention_norm = load(from.post_attention_norm);
@@ -116,14 +142,6 @@ void Engine::Impl::load_weights() {
         layer.ffn_up = load(from.ffn_up);
         layer.ffn_down = load(from.ffn_down);
         layer.post_ffw_norm = load(from.post_ffw_norm);
-        if (schedule.ffn == FfnPath::fused &&
-            !launch::can_fuse_silu(layer.ffn_gate, layer.ffn_up)) {
-            throw ConfigError(
-                "layer " + std::to_string(i) + ": gate and up products cannot be fused (types " +
-                    layer.ffn_gate.type_name + " and " + layer.ffn_up.type_name + ", " +
-                    std::to_string(layer.ffn_gate.rows) + " rows)",
-                {{"layer", std::to_string(i)}, {"schedule", std::string(schedule.name)}});
-        }
         on_device.layers.push_back(std::move(layer));
     }
     on_device.output_norm = load(model.output_norm());
@@ -197,6 +215,11 @@ void Engine::Impl::make_activations() {
     act.k = make_vector("k", geometry.kv_width(), false);
     act.v = make_vector("v", geometry.kv_width(), false);
     act.gate = make_vector("gate", geometry.q_width(), false);
+    if (on_device.faults.skip_gate) {
+        act.open_gate = make_vector("open_gate", geometry.q_width(), false);
+        const std::vector<float> open(geometry.q_width(), 1000.0F);
+        context.write(*act.open_gate.values, 0, open.data(), act.open_gate.bytes());
+    }
     act.attention = make_vector("attention", geometry.q_width(), attention);
     act.projected = make_vector("projected", geometry.hidden, false);
     act.ffn_gate = make_vector("ffn_gate", geometry.ff, false);

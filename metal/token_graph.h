@@ -3,13 +3,15 @@
 
 #include <vector>
 
+#include "metal/faults.h"
 #include "metal/launch/attention.h"
 #include "metal/schedule.h"
 
 namespace muser {
 
 struct LayerOnDevice {
-    bool local = false;  // sliding window and RoPE; else global, without RoPE
+    bool local = false;  // sliding window; else global
+    bool rope = false;   // local layers only
     DeviceWeight attn_norm, attn_q, attn_k, attn_v, attn_gate, attn_q_norm, attn_k_norm;
     DeviceWeight attn_output, post_attention_norm;
     DeviceWeight ffn_norm, ffn_gate, ffn_up, ffn_down, post_ffw_norm;
@@ -21,6 +23,7 @@ struct ModelOnDevice {
     DeviceWeight token_embd, output_norm, output;
     std::vector<LayerOnDevice> layers;
     launch::Heads heads{};
+    ModelFaults faults;  // test switches
 };
 
 // The vectors a token passes through. One set, reused by every layer.
@@ -30,6 +33,7 @@ struct Activations {
     launch::Vector normed;    // input of the attention or FFN products
     launch::Vector q, k, v, gate;
     launch::Vector attention;  // all heads, then gated
+    launch::Vector open_gate;  // test switch: a gate whose sigmoid is 1
     launch::Vector projected;  // attn_output's or ffn_down's result
     launch::Vector ffn_gate, ffn_up, ffn_act;
     launch::Vector head_input;  // the copied row (baseline)

@@ -46,13 +46,22 @@ struct TokenGraph {
                 launch::embed(g, step_of(r), model.token_embd, act.hidden.at(r));
             });
         });
-        g.closure({Stage::entry_norm}, [&] {
-            each_row([&](uint32_t r) {
-                launch::rms_norm(g, act.hidden.at(r), act.residual.at(r), geometry().eps);
-            });
-        });
+        g.closure({Stage::entry_norm}, [&] { each_row([&](uint32_t r) { entry_norm(r); }); });
         for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) layer(i);
         head();
+    }
+
+    void entry_norm(uint32_t r) const {
+        if (model.faults.skip_embedding_norm) {
+            launch::copy_row(g, plain(act.hidden.at(r)), act.residual.at(r));
+        } else {
+            launch::rms_norm(g, act.hidden.at(r), act.residual.at(r), geometry().eps);
+        }
+    }
+    // The f32 vector alone, for a consumer that leaves the block form to others.
+    static Vector plain(Vector vector) {
+        vector.block_form = nullptr;
+        return vector;
     }
 
     void layer(int i) const {
@@ -70,14 +79,14 @@ struct TokenGraph {
         if (schedule.qk == QkPath::apart) {
             g.closure({Stage::qk_norm, i},
                       [&] { each_row([&](uint32_t r) { qk_norm(layer, r); }); });
-            if (layer.local) {
+            if (layer.rope) {
                 g.closure({Stage::rope, i}, [&] { each_row([&](uint32_t r) { rope(r); }); });
             }
         }
         attention(i, layer);
         if (schedule.gate == GatePath::apart) {
             g.closure({Stage::sigmoid_gate, i}, [&] {
-                each_row([&](uint32_t r) { launch::gate(g, act.gate.at(r), act.attention.at(r)); });
+                each_row([&](uint32_t r) { launch::gate(g, gate_of(r), act.attention.at(r)); });
             });
         }
         g.closure({Stage::output, i},
@@ -146,10 +155,14 @@ struct TokenGraph {
         if (schedule.qk == QkPath::fused) {
             launch::qk_norm_rope_store(g, step_of(r), model.heads, layer.attn_q_norm,
                                        layer.attn_k_norm, act.q.at(r), act.k.at(r), act.v.at(r),
-                                       geometry().eps, layer.local, to);
+                                       geometry().eps, layer.rope, to);
         } else {
             launch::kv_store(g, step_of(r), act.k.at(r), act.v.at(r), to);
         }
+    }
+
+    Vector gate_of(uint32_t r) const {
+        return model.faults.skip_gate ? act.open_gate : act.gate.at(r);
     }
 
     uint32_t chunk_bound(const LayerOnDevice& layer) const {
@@ -164,7 +177,7 @@ struct TokenGraph {
     void combine(const LayerOnDevice& layer, const Planes& from, uint32_t r) const {
         if (schedule.gate == GatePath::in_combine) {
             launch::attend_combine_gate(g, step_of(r), model.heads, from, act.partials.at(r),
-                                        chunk_bound(layer), act.gate.at(r), act.attention.at(r));
+                                        chunk_bound(layer), gate_of(r), act.attention.at(r));
         } else {
             launch::attend_combine(g, step_of(r), model.heads, from, act.partials.at(r),
                                    chunk_bound(layer), act.attention.at(r));
@@ -195,7 +208,9 @@ struct TokenGraph {
     }
 
     void ffn(int i, const LayerOnDevice& layer) const {
-        if (schedule.ffn == FfnPath::fused) {
+        // Float weights, or two types, have no fused kernel; the plan tells which layers took
+        // which.
+        if (schedule.ffn == FfnPath::fused && launch::can_fuse_silu(layer.ffn_gate, layer.ffn_up)) {
             g.closure({Stage::ffn_gate_up, i}, [&] {
                 launch::mul_mv_silu(g, layer.ffn_gate, layer.ffn_up, act.normed, act.ffn_act, rows);
             });
@@ -309,6 +324,7 @@ std::vector<StageOutput> stage_outputs(Stage stage, const Activations& act,
         case Stage::post_ffn_next_norm:
             return {{"residual", act.residual}, {"normed", act.normed}};
         case Stage::ffn_gate_up:
+            // Fused, the closure leaves ffn_act; a layer that could not be fused leaves it in silu.
             if (schedule.ffn == FfnPath::fused) return {{"", act.ffn_act}};
             return {{"gate", act.ffn_gate}, {"up", act.ffn_up}};
         case Stage::silu:
