@@ -52,7 +52,8 @@ struct ContextOptions {
     device::Options options;
     std::string kernel_dir;  // folder of the .metal files, for devices that compile them
     bool untracked = false;
-    size_t command_buffers = 72;  // queue limit: above the longest lane
+    std::map<std::string, int> faults;  // test switches of the device
+    size_t command_buffers = 72;        // queue limit: above the longest lane
 };
 
 class Context {

@@ -13,6 +13,7 @@
 #include "metal/kernels/args.h"
 #include "metal/wait.h"
 #if !defined(__APPLE__)
+#include "device/fault_device.h"
 #import "metal/portable/portable.h"
 #endif
 

@@ -19,6 +19,7 @@ ContextOptions context_options(const EngineConfig& config) {
     options.options.cache_dir = config.cache_dir;
     options.options.gpu = config.gpu;
     options.kernel_dir = config.kernel_dir;
+    options.faults = config.faults;
     const auto forced = config.faults.find("untracked");  // without the planner's proof: for tests
     options.untracked = config.untracked || (forced != config.faults.end() && forced->second != 0);
     return options;
