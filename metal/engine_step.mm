@@ -316,21 +316,22 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
     }
     const uint64_t start = self.kv.position();
     std::vector<ObjcPtr<CommandBufferId>> lane;
-    for (uint32_t i = 0; i < count; ++i) {
-        const StepValues values = self.step_values(tokens[i]);
-        self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
-        const Phase phase = self.phase_at(values.position);
-        GraphEncoder g(self.context, self.encoder_options(nullptr, phase));
-        lane.push_back(self.next_commands());
-        g.begin(lane.back().get());
-        encode_token(g, self.on_device, self.activations_for(i), self.schedule, self.step_slot(i),
-                     phase);
-        g.end();
-        [lane.back().get() commit];
-        self.kv.append();
-    }
-    // Each buffer's own status is read; nothing is inferred from a later one.
+    // Once the first buffer is committed, any failure leaves the lane half run: a dead engine.
     self.guarded([&] {
+        for (uint32_t i = 0; i < count; ++i) {
+            const StepValues values = self.step_values(tokens[i]);
+            self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
+            const Phase phase = self.phase_at(values.position);
+            GraphEncoder g(self.context, self.encoder_options(nullptr, phase));
+            lane.push_back(self.next_commands());
+            g.begin(lane.back().get());
+            encode_token(g, self.on_device, self.activations_for(i), self.schedule,
+                         self.step_slot(i), phase);
+            g.end();
+            [lane.back().get() commit];
+            self.kv.append();
+        }
+        // Each buffer's own status is read; nothing is inferred from a later one.
         for (const auto& commands : lane) {
             self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
         }
