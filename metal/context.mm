@@ -82,6 +82,7 @@ Context::Context(const ContextOptions& options) : untracked_(options.untracked) 
     source = kernel_source(options.kernel_dir);
 #else
     std::shared_ptr<device::Device> made = device::make_device(options.device, options.options);
+    if (auto broken = device::make_fault_device(made, options.faults)) made = std::move(broken);
     description_ = {
         std::string(made->name()), made->description(), made->isa(), made->threads(), {}};
     if (made->name() == "cuda") source = kernel_source(options.kernel_dir);
