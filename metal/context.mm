@@ -26,12 +26,12 @@ ObjcPtr<NSString*> make_string(std::string_view text) {
 }
 
 // The kernel sources as one translation unit: #include "x.h" lines are replaced by the file, once.
-// Metal's compiler takes one string and no include folders.
-void append_source(const std::filesystem::path& file, std::vector<std::string>& seen,
-                   std::string& out) {
-    const std::string name = file.filename().string();
-    if (std::find(seen.begin(), seen.end(), name) != seen.end()) return;
-    seen.push_back(name);
+// Metal's compiler takes one string and no include folders. What lies outside the kernels' folder
+// is for C++ compilers only and is left out.
+void append_source(const std::filesystem::path& root, const std::filesystem::path& file,
+                   std::vector<std::filesystem::path>& seen, std::string& out) {
+    if (std::find(seen.begin(), seen.end(), file) != seen.end()) return;
+    seen.push_back(file);
     std::ifstream in(file);
     if (!in) throw ConfigError("kernel source not found", {{"file", file.string()}});
     for (std::string line; std::getline(in, line);) {
@@ -39,8 +39,9 @@ void append_source(const std::filesystem::path& file, std::vector<std::string>& 
         if (line.starts_with(kInclude)) {
             const std::string included =
                 line.substr(kInclude.size(), line.rfind('"') - kInclude.size());
-            append_source(file.parent_path() / std::filesystem::path(included).filename(), seen,
-                          out);
+            const auto target = (file.parent_path() / included).lexically_normal();
+            const auto within = target.lexically_relative(root);
+            if (!within.empty() && *within.begin() != "..") append_source(root, target, seen, out);
         } else if (line != "#pragma once") {
             out += line;
             out += '\n';
@@ -48,17 +49,29 @@ void append_source(const std::filesystem::path& file, std::vector<std::string>& 
     }
 }
 
-std::string kernel_source(const std::string& folder) {
+void append_folder(const std::filesystem::path& root, const std::filesystem::path& folder,
+                   std::string_view extension, std::vector<std::filesystem::path>& seen,
+                   std::string& source) {
     std::vector<std::filesystem::path> files;
     std::error_code failed;
     for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
-        if (entry.path().extension() == ".metal") files.push_back(entry.path());
+        if (entry.path().extension() == extension) files.push_back(entry.path());
     }
-    if (files.empty()) throw ConfigError("no .metal files", {{"kernel_dir", folder}});
+    if (files.empty()) {
+        throw ConfigError("no " + std::string(extension) + " files",
+                          {{"kernel_dir", folder.string()}});
+    }
     std::sort(files.begin(), files.end());
+    for (const auto& file : files) append_source(root, file, seen, source);
+}
+
+// With `cuda`, what that device has beside the portable kernels follows them.
+std::string kernel_source(const std::string& folder, bool cuda) {
+    const auto root = std::filesystem::path(folder).lexically_normal();
     std::string source;
-    std::vector<std::string> seen;
-    for (const auto& file : files) append_source(file, seen, source);
+    std::vector<std::filesystem::path> seen;
+    append_folder(root, root, ".metal", seen, source);
+    if (cuda) append_folder(root, root / "cuda", ".cu", seen, source);
     return source;
 }
 
@@ -79,13 +92,13 @@ Context::Context(const ContextOptions& options) : untracked_(options.untracked) 
     device_ = ObjcPtr<DeviceId>::adopt(MTLCreateSystemDefaultDevice());
     if (!device_) throw DeviceError("this Mac offers no Metal device", {{"device", "metal"}});
     description_ = {"metal", [[device_.get() name] UTF8String], "metal", 0, {}};
-    source = kernel_source(options.kernel_dir);
+    source = kernel_source(options.kernel_dir, false);
 #else
     std::shared_ptr<device::Device> made = device::make_device(options.device, options.options);
     if (auto broken = device::make_fault_device(made, options.faults)) made = std::move(broken);
     description_ = {
         std::string(made->name()), made->description(), made->isa(), made->threads(), {}};
-    if (made->name() == "cuda") source = kernel_source(options.kernel_dir);
+    if (made->name() == "cuda") source = kernel_source(options.kernel_dir, true);
     device_ = ObjcPtr<DeviceId>::adopt(portable::new_device(std::move(made)));
 #endif
     queue_ = ObjcPtr<QueueId>::adopt(

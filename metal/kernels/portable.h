@@ -107,10 +107,19 @@ struct MuserAddress {
 #define MUSER_NAMES_8 MUSER_NAMES_7, b8
 #define MUSER_NAMES_9 MUSER_NAMES_8, b9
 #define MUSER_NAMES_10 MUSER_NAMES_9, b10
+// A kernel may be started while the one in front of it still runs: it lets the next one start in
+// turn, and touches memory only when what is in front is done.
+static __device__ inline void muser_enter() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // The kernel function and the entry point differ in their parameters: they are overloads, and the
 // entry point alone has C linkage.
 #define MUSER_KERNEL(name, Args, n)                                            \
     extern "C" __global__ void name(const Args muser_args, MUSER_PARAMS_##n) { \
+        muser_enter();                                                         \
         name(muser_args, MUSER_NAMES_##n, MUSER_IDS);                          \
     }
 

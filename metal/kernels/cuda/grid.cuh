@@ -1,0 +1,39 @@
+// What CUDA has and the portable language does not: starting before the kernel in front is done,
+// copies past the registers, prefetches.
+#pragma once
+
+#include "../portable.h"
+#include "launch_args.h"
+
+// Lets the next kernel of the stream start its blocks; they wait by themselves where they must.
+static __device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Until the kernels in front are done and what they wrote can be seen. Before this only what no
+// kernel writes (weights) may be touched.
+static __device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void copy_16_async(void* to_shared, const void* from) {
+    const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+static __device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Whole lines from `from` on into L2; one lane calls it.
+static __device__ __forceinline__ void prefetch_l2(const void* from, uint bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+    for (uint at = 0; at < bytes; at += 128) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + at));
+    }
+#endif
+}

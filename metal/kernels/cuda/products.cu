@@ -1,0 +1,253 @@
+// Products of quantised matrices in groups of 32 interleaved rows with one block-form vector, and
+// the gate and up products with SwiGLU (docs/numerics.md §2, §6). Layout: r32_types.cuh.
+//
+// A block takes one group of rows. Its warps take superblocks in turn (warp, warp + warps, ...):
+// all of a superblock's integers are exact whoever makes them. They leave (coefficient, integer)
+// pairs in shared memory, and one warp, a lane per row, runs the contract's chain over them in
+// order.
+//
+// A block starts while the kernels in front still run: each warp asks for its first superblock of
+// weights, and for the next ones into L2, before it waits for the activations.
+#include "../block_form.h"
+#include "r32_types.cuh"
+
+// The warp's next superblock of weights on its way to shared memory.
+template <typename Type>
+static __device__ __forceinline__ uint r32_fetch(uint4* stage, const uchar* chunk, uint lane) {
+#pragma unroll
+    for (uint p = 0; p < Type::kPieces; ++p) {
+        copy_16_async(stage + 32 * p + lane, chunk + 16 * (32 * p + lane));
+    }
+    if (Type::kTail == 0) return 0;
+    return __ldg(reinterpret_cast<const ushort*>(chunk + 512 * Type::kPieces) + lane);
+}
+
+// What a lane carries of a superblock of activations from global to shared memory.
+struct R32Load {
+    uint4 planes;  // lanes 0 to 15: hi, 16 to 31: lo
+    int sum;       // lanes 0 to 15
+    float s;
+};
+static __device__ __forceinline__ R32Load r32_load_activations(const uchar* form, uint n, uint b,
+                                                               uint lane) {
+    R32Load load;
+    const uchar* plane = form + (lane < 16 ? 0 : MUSER_BLOCK_LO(n)) + MUSER_BLOCK * b;
+    load.planes = __ldcg(reinterpret_cast<const uint4*>(plane) + (lane & 15));
+    const int* sums = reinterpret_cast<const int*>(form + MUSER_BLOCK_SUMS(n));
+    load.sum = __ldcg(sums + 16 * b + (lane & 15));
+    load.s = __ldcg(reinterpret_cast<const float*>(form + MUSER_BLOCK_SCALES(n)) + b);
+    return load;
+}
+template <typename Type>
+static __device__ __forceinline__ void r32_store_activations(R32Activations* x, R32Load load,
+                                                             uint lane) {
+    __syncwarp();  // the superblock before is done with
+    x->hi[lane] = load.planes;  // lanes 16 to 31 reach into lo
+    const int next = __shfl_xor_sync(0xffffffffu, load.sum, 1);
+    if (Type::kPairSums != 0) {
+        if (lane < 16 && (lane & 1) == 0) x->sums[lane / 2] = load.sum + next;
+    } else if (lane < 16) {
+        x->sums[lane] = load.sum;
+    }
+    __syncwarp();
+}
+
+static __device__ __forceinline__ float r32_chain(const float2* pairs, uint count, float acc) {
+#pragma unroll 8
+    for (uint i = 0; i < count; ++i) {
+        const float2 pair = pairs[32 * i];
+        acc = MUSER_FMA(pair.x, pair.y, acc);
+    }
+    return acc;
+}
+
+struct R32Shared {
+    uint4* stage;
+    R32Activations* x;
+    float2* pairs;
+};
+
+// kMatrices: 1, or gate and up. On return lane r of warp m has row r's product with matrix m.
+template <typename Type, int kMatrices>
+static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
+                                                 const MuserProductPart& part, uint group,
+                                                 uint column, const R32Shared& shared) {
+    const uint lane = threadIdx.x & 31u;
+    const uint warp = threadIdx.x >> 5;
+    const uint warps = blockDim.x >> 5;
+    const uint nb = args.blocks;
+    const uint n = MUSER_BLOCK * nb;
+    const size_t bytes = r32_group_bytes<Type>();
+    const uchar* weights[2];
+    weights[0] = reinterpret_cast<const uchar*>(part.weight) + group * nb * bytes;
+    weights[1] = reinterpret_cast<const uchar*>(kMatrices == 2 ? part.weight2 : part.weight) +
+                 group * nb * bytes;
+
+    uint b = warp;
+    uint tail = 0;
+    if (b < nb) {
+        tail = r32_fetch<Type>(shared.stage, weights[0] + b * bytes, lane);
+        if (lane < args.ahead) {
+            const uint task = 1 + lane;
+            const uint later = warp + task / kMatrices * warps;
+            if (later < nb) {
+                prefetch_l2(weights[task % kMatrices] + later * bytes, static_cast<uint>(bytes));
+            }
+        }
+    }
+    wait_for_previous();
+    const uchar* form = reinterpret_cast<const uchar*>(part.form) +
+                        column * static_cast<size_t>(MUSER_BLOCK_FORM_STRIDE(size_t(n)));
+    R32Load load;
+    if (b < nb) load = r32_load_activations(form, n, b, lane);
+
+    float acc = 0.0f;
+    for (uint first = 0; first < nb; first += args.span) {
+        const uint end = min(first + args.span, nb);
+        for (; b < end; b += warps) {
+            r32_store_activations<Type>(shared.x, load, lane);
+            const float s = load.s;
+            if (b + warps < nb) load = r32_load_activations(form, n, b + warps, lane);
+#pragma unroll
+            for (uint m = 0; m < kMatrices; ++m) {
+                wait_for_copies();
+                const R32Pairs out = {shared.pairs +
+                                      32 * Type::kPairs * (m * args.span + b - first) + lane};
+                Type::step(shared.stage + lane, tail, *shared.x, s, out);
+                // A lane reads only what it copied itself, so no other can still need the stage.
+                if (m + 1 < kMatrices) {
+                    tail = r32_fetch<Type>(shared.stage, weights[m + 1] + b * bytes, lane);
+                } else if (b + warps < nb) {
+                    tail = r32_fetch<Type>(shared.stage, weights[0] + (b + warps) * bytes, lane);
+                }
+            }
+        }
+        __syncthreads();
+        if (warp < kMatrices) {
+            acc = r32_chain(shared.pairs + 32 * Type::kPairs * warp * args.span + lane,
+                            Type::kPairs * (end - first), acc);
+        }
+        if (end < nb) __syncthreads();
+    }
+    return acc;
+}
+
+template <typename Type>
+static __device__ __forceinline__ void r32_product(const MuserProductArgs& args,
+                                                   const MuserProductPart& part, uint group,
+                                                   const R32Shared& shared) {
+    const float acc = r32_rows<Type, 1>(args, part, group, blockIdx.y, shared);
+    const uint row = MUSER_R32_ROWS * group + threadIdx.x;
+    if (threadIdx.x < MUSER_R32_ROWS && row < part.rows) {
+        reinterpret_cast<float*>(part.y)[static_cast<size_t>(blockIdx.y) * part.rows + row] = acc;
+    }
+}
+
+// The block of the last of the eight groups that make 256 results writes their block form.
+template <typename Type>
+static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
+                                                const MuserProductPart& part, uint group,
+                                                const R32Shared& shared) {
+    const uint column = blockIdx.y;
+    const uint lane = threadIdx.x & 31u;
+    const float acc = r32_rows<Type, 2>(args, part, group, column, shared);
+    float* gates = reinterpret_cast<float*>(shared.x);
+    __syncthreads();  // the activations of warp 0 are done with
+    if (threadIdx.x < MUSER_R32_ROWS) gates[lane] = acc;
+    __syncthreads();
+    if (threadIdx.x >= 32 && threadIdx.x < 64) gates[32 + lane] = acc;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    const uint row = MUSER_R32_ROWS * group + lane;
+    float* y = reinterpret_cast<float*>(part.y) + static_cast<size_t>(column) * part.rows;
+    if (row < part.rows) y[row] = muser_silu_mul(acc, gates[32 + lane]);
+    if (part.y_blocks == 0) return;
+
+    const uint block = group / 8;
+    uint* counter = reinterpret_cast<uint*>(part.counters) +
+                    static_cast<size_t>(column) * part.y_blocks + block;
+    __threadfence();
+    __syncwarp();
+    uint arrived = 0;
+    if (lane == 0) arrived = atomicAdd(counter, 1u);
+    arrived = __shfl_sync(0xffffffffu, arrived, 0);
+    if (arrived != 7) return;
+    __threadfence();
+    if (lane == 0) *counter = 0;
+    const float4* from = reinterpret_cast<const float4*>(y + MUSER_BLOCK * block + 8 * lane);
+    const float4 a = __ldcg(from);
+    const float4 b = __ldcg(from + 1);
+    Eight values;
+    values.v[0] = a.x;
+    values.v[1] = a.y;
+    values.v[2] = a.z;
+    values.v[3] = a.w;
+    values.v[4] = b.x;
+    values.v[5] = b.y;
+    values.v[6] = b.z;
+    values.v[7] = b.w;
+    uchar* form =
+        reinterpret_cast<uchar*>(part.y_form) +
+        column * static_cast<size_t>(MUSER_BLOCK_FORM_STRIDE(static_cast<size_t>(part.rows)));
+    write_block(form, part.rows, block, values, lane);
+}
+
+static __device__ __forceinline__ R32Shared r32_shared(const MuserProductArgs& args,
+                                                       uint4* memory) {
+    const uint warp = threadIdx.x >> 5;
+    const uint warps = blockDim.x >> 5;
+    char* at = reinterpret_cast<char*>(memory);
+    R32Shared shared;
+    shared.stage = reinterpret_cast<uint4*>(at + warp * args.stage_bytes);
+    at += warps * args.stage_bytes;
+    shared.x = reinterpret_cast<R32Activations*>(at) + warp;
+    shared.pairs = reinterpret_cast<float2*>(at + warps * sizeof(R32Activations));
+    return shared;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS, MUSER_R32_RESIDENT)
+    muser_products_r32(const __grid_constant__ MuserProductArgs args) {
+    extern __shared__ uint4 memory[];
+    let_next_start();
+    uint p = 0;
+    while (p + 1 < args.parts && blockIdx.x >= args.part[p + 1].first_group) ++p;
+    const MuserProductPart& part = args.part[p];
+    const uint group = blockIdx.x - part.first_group;
+    const R32Shared shared = r32_shared(args, memory);
+    switch (part.type) {
+        case MUSER_R32_Q4_K:
+            r32_product<R32Q4K>(args, part, group, shared);
+            break;
+        case MUSER_R32_Q5_K:
+            r32_product<R32Q5K>(args, part, group, shared);
+            break;
+        case MUSER_R32_Q6_K:
+            r32_product<R32Q6K>(args, part, group, shared);
+            break;
+        default:
+            r32_product<R32Q80>(args, part, group, shared);
+            break;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS, MUSER_R32_RESIDENT)
+    muser_products_silu_r32(const __grid_constant__ MuserProductArgs args) {
+    extern __shared__ uint4 memory[];
+    let_next_start();
+    const MuserProductPart& part = args.part[0];
+    const R32Shared shared = r32_shared(args, memory);
+    switch (part.type) {
+        case MUSER_R32_Q4_K:
+            r32_silu<R32Q4K>(args, part, blockIdx.x, shared);
+            break;
+        case MUSER_R32_Q5_K:
+            r32_silu<R32Q5K>(args, part, blockIdx.x, shared);
+            break;
+        case MUSER_R32_Q6_K:
+            r32_silu<R32Q6K>(args, part, blockIdx.x, shared);
+            break;
+        default:
+            r32_silu<R32Q80>(args, part, blockIdx.x, shared);
+            break;
+    }
+}

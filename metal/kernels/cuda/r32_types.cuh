@@ -1,0 +1,173 @@
+// Superblocks of 32 interleaved rows ("_r32"), one lane per row (docs/numerics.md §2).
+//
+// A superblock of a group is `kPieces` runs of 32 times 16 bytes: piece p of lane r is what ggml has
+// at byte 16 p of row r's superblock. Q6_K ends in 32 f16 (d). Q8_0: piece 0 holds the eight d, then
+// two pieces per block of 32. No lane needs another's words, and scales are decoded once per 256
+// weights.
+//
+// `step` makes the pairs (coefficient, f32 of an exact integer) of one superblock; the chain
+// `acc = fma(coefficient, integer, acc)` over them, in order, is the contract's.
+#pragma once
+
+#include "../reduce.h"
+#include "grid.cuh"
+
+// One superblock of activations in shared memory, as a warp keeps it.
+struct R32Activations {
+    uint4 hi[16];
+    uint4 lo[16];
+    int sums[16];  // of 16 elements; for kPairSums types the first eight are sums of 32
+};
+
+struct R32Pairs {
+    float2* at;  // this lane's first; the next are 32 further
+    __device__ __forceinline__ void put(uint i, float coefficient, float integer) const {
+        at[32 * i] = make_float2(coefficient, integer);
+    }
+};
+
+static __device__ __forceinline__ int r32_dot(uint4 w, uint4 x, int acc) {
+    acc = dot4(w.x, x.x, acc);
+    acc = dot4(w.y, x.y, acc);
+    acc = dot4(w.z, x.z, acc);
+    return dot4(w.w, x.w, acc);
+}
+static __device__ __forceinline__ uint4 r32_field(uint4 v, uint shift, uint mask) {
+    return make_uint4((v.x >> shift) & mask, (v.y >> shift) & mask, (v.z >> shift) & mask,
+                      (v.w >> shift) & mask);
+}
+static __device__ __forceinline__ uint4 r32_top(uint4 low, uint4 v, uint shift, uint mask) {
+    return make_uint4(low.x | (((v.x >> shift) & mask) << 4), low.y | (((v.y >> shift) & mask) << 4),
+                      low.z | (((v.z >> shift) & mask) << 4),
+                      low.w | (((v.w >> shift) & mask) << 4));
+}
+static __device__ __forceinline__ float r32_half(uint bits) {
+    return MUSER_HALF_BITS_FLOAT(bits & 0xffffu);
+}
+
+// Q4_K and Q5_K: 16 bytes of head (d, dmin, 12 bytes of scales), for Q5_K 32 bytes of fifth bits,
+// 128 bytes of nibbles.
+template <bool kFifth>
+struct R32WithMins {
+    enum {
+        kPieces = kFifth ? 11 : 9,
+        kTail = 0,
+        kPairs = 2,
+        kPairSums = 1,
+    };
+    static __device__ __forceinline__ void step(const uint4* w, uint, const R32Activations& x,
+                                                float s, R32Pairs out) {
+        const uint4 head = w[0];
+        const uint scales[2] = {head.y & 0x3f3f3f3fu,
+                                (head.w & 0x0f0f0f0fu) | ((head.y >> 2) & 0x30303030u)};
+        const uint mins[2] = {head.z & 0x3f3f3f3fu,
+                              ((head.w >> 4) & 0x0f0f0f0fu) | ((head.z >> 2) & 0x30303030u)};
+        int high = 0;
+        int low = 0;
+        int m = 0;
+        uint4 fifth[2];
+        if (kFifth) {
+            fifth[0] = w[32];
+            fifth[1] = w[64];
+        }
+#pragma unroll
+        for (uint c = 0; c < 4; ++c) {
+            int h0 = 0;
+            int h1 = 0;
+            int l0 = 0;
+            int l1 = 0;
+#pragma unroll
+            for (uint half = 0; half < 2; ++half) {
+                const uint4 packed = w[32 * ((kFifth ? 3 : 1) + 2 * c + half)];
+                uint4 a = r32_field(packed, 0, 0x0f0f0f0fu);
+                uint4 b = r32_field(packed, 4, 0x0f0f0f0fu);
+                if (kFifth) {
+                    a = r32_top(a, fifth[half], 2 * c, 0x01010101u);
+                    b = r32_top(b, fifth[half], 2 * c + 1, 0x01010101u);
+                }
+                h0 = r32_dot(a, x.hi[4 * c + half], h0);
+                l0 = r32_dot(a, x.lo[4 * c + half], l0);
+                h1 = r32_dot(b, x.hi[4 * c + half + 2], h1);
+                l1 = r32_dot(b, x.lo[4 * c + half + 2], l1);
+            }
+            const uint shift = 16 * (c & 1);
+            const int s0 = static_cast<int>((scales[c / 2] >> shift) & 255u);
+            const int s1 = static_cast<int>((scales[c / 2] >> (shift + 8)) & 255u);
+            const int m0 = static_cast<int>((mins[c / 2] >> shift) & 255u);
+            const int m1 = static_cast<int>((mins[c / 2] >> (shift + 8)) & 255u);
+            high += s0 * h0 + s1 * h1;
+            low += s0 * l0 + s1 * l1;
+            m += m0 * x.sums[2 * c] + m1 * x.sums[2 * c + 1];
+        }
+        out.put(0, r32_half(head.x) * s, wide_to_float(high, low));
+        // |M| < 2^30: the wide rule with TH = M div 256 is one exact way to its f32.
+        out.put(1, -(r32_half(head.x >> 16) * s), wide_to_float(m >> 8, m & 255));
+    }
+};
+typedef R32WithMins<false> R32Q4K;
+typedef R32WithMins<true> R32Q5K;
+
+struct R32Q6K {
+    enum { kPieces = 13, kTail = 64, kPairs = 1, kPairSums = 0 };
+    static __device__ __forceinline__ void step(const uint4* w, uint tail, const R32Activations& x,
+                                                float s, R32Pairs out) {
+        const uint4 scale_words = w[32 * 12];
+        const uint scales[4] = {scale_words.x, scale_words.y, scale_words.z, scale_words.w};
+        int high = 0;
+        int low = 0;
+        int offset = 0;
+#pragma unroll
+        for (uint n = 0; n < 2; ++n) {
+            uint4 top[2];
+            top[0] = w[32 * (8 + 2 * n)];
+            top[1] = w[32 * (9 + 2 * n)];
+#pragma unroll
+            for (uint j = 0; j < 2; ++j) {
+#pragma unroll
+                for (uint half = 0; half < 2; ++half) {
+                    const uint4 packed = w[32 * (4 * n + 2 * j + half)];
+                    const uint4 a =
+                        r32_top(r32_field(packed, 0, 0x0f0f0f0fu), top[half], 2 * j, 0x03030303u);
+                    const uint4 b = r32_top(r32_field(packed, 4, 0x0f0f0f0fu), top[half], 4 + 2 * j,
+                                            0x03030303u);
+                    // Runs of 16, each with its own scale.
+                    const uint ra = 8 * n + 2 * j + half;
+                    const uint rb = ra + 4;
+                    const int sa = static_cast<signed char>(scales[ra / 4] >> (8 * (ra & 3)));
+                    const int sb = static_cast<signed char>(scales[rb / 4] >> (8 * (rb & 3)));
+                    high += sa * r32_dot(a, x.hi[ra], 0) + sb * r32_dot(b, x.hi[rb], 0);
+                    low += sa * r32_dot(a, x.lo[ra], 0) + sb * r32_dot(b, x.lo[rb], 0);
+                    offset += sa * x.sums[ra] + sb * x.sums[rb];
+                }
+            }
+        }
+        // The weight is q - 32: T = 256 high + low - 32 offset. |offset| < 2^31: a sum of 16 runs
+        // of at most 128 * 16 * 32639.
+        high -= offset >> 3;
+        low -= 32 * (offset & 7);
+        out.put(0, r32_half(tail) * s, wide_to_float(high, low));
+    }
+};
+
+struct R32Q80 {
+    enum { kPieces = 17, kTail = 0, kPairs = 8, kPairSums = 0 };
+    static __device__ __forceinline__ void step(const uint4* w, uint, const R32Activations& x,
+                                                float s, R32Pairs out) {
+        const uint4 head = w[0];
+        const uint halves[4] = {head.x, head.y, head.z, head.w};
+#pragma unroll
+        for (uint k = 0; k < 8; ++k) {
+            const uint4 a = w[32 * (1 + 2 * k)];
+            const uint4 b = w[32 * (2 + 2 * k)];
+            const int high = r32_dot(b, x.hi[2 * k + 1], r32_dot(a, x.hi[2 * k], 0));
+            const int low = r32_dot(b, x.lo[2 * k + 1], r32_dot(a, x.lo[2 * k], 0));
+            const float d = r32_half(halves[k / 2] >> (16 * (k & 1)));
+            out.put(k, d * s, wide_to_float(high, low));
+        }
+    }
+};
+
+template <typename Type>
+static __device__ __forceinline__ size_t r32_group_bytes() {
+    return static_cast<size_t>(512) * Type::kPieces + Type::kTail;
+}
