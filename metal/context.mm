@@ -270,7 +270,6 @@ DeviceWeight Context::make_weight(const model::Model& model, const model::Weight
     id<MTLBuffer> buffer = map_weight(model, weight, out);
     [buffer retain];
 #else
-    (void)model;
     const device::WeightShape shape{static_cast<uint32_t>(weight.type), weight.rows, weight.cols};
     // Norm vectors and the embedding table are read by rows, never multiplied: ggml's own layout.
     const bool multiplied = weight.rows > 1 && weight.name != "token_embd.weight";
@@ -280,6 +279,10 @@ DeviceWeight Context::make_weight(const model::Model& model, const model::Weight
     out.bytes = layout.bytes;
     id<MTLBuffer> buffer =
         portable::new_weight_buffer(device_.get(), shape, layout, weight.data, weight.bytes);
+    // A repacked matrix is not read from the file again; its pages need not stay in this process.
+    if (!layout.suffix.empty() && model.file() != nullptr) {
+        model.file()->advise(model::Advice::dont_need, weight.file_offset, weight.bytes);
+    }
 #endif
     out.buffer.object = ObjcPtr<BufferId>::adopt(buffer);
     out.buffer.label = std::string(weight.name);
