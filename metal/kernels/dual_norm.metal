@@ -32,7 +32,7 @@
     const float scale = norm_scale(total, n, args.eps);
     write_normed(residual, weight, y, form, n, args.blocks, scale, tid, lane, simd);
 }
-MUSER_KERNEL(rms_norm_add_norm_b16, DualNormArgs, 6)
+MUSER_WIDE_KERNEL(rms_norm_add_norm_b16, DualNormArgs, 6)
 
 // The inexact one: 128 partials in both norms. Threads beyond 128 add nothing to the sums.
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_add_norm_4sg_b16(
@@ -60,4 +60,4 @@ MUSER_KERNEL(rms_norm_add_norm_b16, DualNormArgs, 6)
     const float scale = norm_scale(total, n, args.eps);
     write_normed(residual, weight, y, form, n, args.blocks, scale, tid, lane, simd);
 }
-MUSER_KERNEL(rms_norm_add_norm_4sg_b16, DualNormArgs, 6)
+MUSER_WIDE_KERNEL(rms_norm_add_norm_4sg_b16, DualNormArgs, 6)

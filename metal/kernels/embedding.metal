@@ -37,7 +37,7 @@ static inline void embed(constant EmbedArgs& args, constant StepValues* step,
         MUSER_THREAD) {                                                                  \
         embed<Row>(args, step, table, hidden, tid);                                      \
     }                                                                                    \
-    MUSER_KERNEL(name, EmbedArgs, 3)
+    MUSER_WIDE_KERNEL(name, EmbedArgs, 3)
 
 MUSER_EMBED(embed_q4_K, QuantisedRow<Q4K>)
 MUSER_EMBED(embed_q5_K, QuantisedRow<Q5K>)

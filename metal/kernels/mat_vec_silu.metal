@@ -58,7 +58,7 @@ static inline void mul_mv_silu(constant MatVecArgs& args, device const uchar* ga
         MUSER_THREADGROUP(float, results, MUSER_SHAPE_SILU_ROWS);                             \
         mul_mv_silu<Type>(args, gate, up, form, y, y_form, results, group, tid, lane, simd);  \
     }                                                                                         \
-    MUSER_KERNEL(name, MatVecArgs, 5)
+    MUSER_WIDE_KERNEL(name, MatVecArgs, 5)
 
 MUSER_MUL_MV_SILU(mul_mv_silu_q4_K_b16, Q4K)
 MUSER_MUL_MV_SILU(mul_mv_silu_q5_K_b16, Q5K)

@@ -13,7 +13,7 @@
     const float scale = norm_scale(total, args.n, args.eps);
     for (uint i = tid; i < args.n; i += 1024) y[i] = x[i] * scale;
 }
-MUSER_KERNEL(rms_norm_f32, NormArgs, 2)
+MUSER_WIDE_KERNEL(rms_norm_f32, NormArgs, 2)
 
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_mul_b16(
     constant NormArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
@@ -25,7 +25,7 @@ MUSER_KERNEL(rms_norm_f32, NormArgs, 2)
     const float scale = norm_scale(total, args.n, args.eps);
     write_normed(x, weight, y, form, args.n, args.blocks, scale, tid, lane, simd);
 }
-MUSER_KERNEL(rms_norm_mul_b16, NormArgs, 4)
+MUSER_WIDE_KERNEL(rms_norm_mul_b16, NormArgs, 4)
 
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_mul_4sg_b16(
     constant NormArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
@@ -37,7 +37,7 @@ MUSER_KERNEL(rms_norm_mul_b16, NormArgs, 4)
     const float scale = norm_scale(total, args.n, args.eps);
     write_normed(x, weight, y, form, args.n, args.blocks, scale, tid, lane, simd);
 }
-MUSER_KERNEL(rms_norm_mul_4sg_b16, NormArgs, 4)
+MUSER_WIDE_KERNEL(rms_norm_mul_4sg_b16, NormArgs, 4)
 
 // residual + (x * scale) * w: the norm acts on the sublayer's output, then the residual is added.
 [[max_total_threads_per_threadgroup(1024)]] kernel void rms_norm_add_f32(
@@ -51,4 +51,4 @@ MUSER_KERNEL(rms_norm_mul_4sg_b16, NormArgs, 4)
         residual[i] = residual[i] + (x[i] * scale) * weight[i];
     }
 }
-MUSER_KERNEL(rms_norm_add_f32, NormArgs, 3)
+MUSER_WIDE_KERNEL(rms_norm_add_f32, NormArgs, 3)

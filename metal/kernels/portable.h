@@ -5,6 +5,7 @@
 //   MUSER_THREAD                   the built-in ids, always the last parameters:
 //                                  uint3 group, uint tid, uint lane, uint simd
 //   MUSER_KERNEL(name, Args, n)    after a kernel: its argument struct and number of buffers
+//   MUSER_WIDE_KERNEL(...)         the same for one that carries the attribute for 1,024 threads
 //   dot4(w, x, acc)                acc + the four products of two vectors of int8 in a word
 // simd_shuffle, simd_shuffle_xor (32-bit values), simd_max of uint, threadgroup_barrier with
 // mem_flags, and vector types are those of MSL.
@@ -21,6 +22,7 @@ using namespace metal;
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], \
         uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]
 #define MUSER_KERNEL(name, Args, n)
+#define MUSER_WIDE_KERNEL(name, Args, n)
 
 inline int dot4(uint w, uint x, int acc) {
     const int4 p = int4(as_type<char4>(w)) * int4(as_type<char4>(x));
@@ -116,12 +118,15 @@ static __device__ inline void muser_enter() {
 #endif
 }
 // The kernel function and the entry point differ in their parameters: they are overloads, and the
-// entry point alone has C linkage.
-#define MUSER_KERNEL(name, Args, n)                                            \
-    extern "C" __global__ void name(const Args muser_args, MUSER_PARAMS_##n) { \
-        muser_enter();                                                         \
-        name(muser_args, MUSER_NAMES_##n, MUSER_IDS);                          \
+// entry point alone has C linkage. The bound keeps a thread's registers within what a threadgroup
+// of that size can have.
+#define MUSER_ENTRY(name, Args, n, threads)               \
+    extern "C" __global__ void __launch_bounds__(threads) \
+        name(const Args muser_args, MUSER_PARAMS_##n) {   \
+        name(muser_args, MUSER_NAMES_##n, MUSER_IDS);     \
     }
+#define MUSER_KERNEL(name, Args, n) MUSER_ENTRY(name, Args, n, 256)
+#define MUSER_WIDE_KERNEL(name, Args, n) MUSER_ENTRY(name, Args, n, 1024)
 
 #else
 #include "../../cpp/device/emulator/kernel_language.h"

@@ -87,6 +87,8 @@ MUSER_INLINE int dot4(uint w, uint x, int acc) {
     [[maybe_unused]] static const bool muser_registered_##name =        \
         muser::emulator::register_kernel(&muser_entry_##name, MUSER_TRACED);
 
+#define MUSER_WIDE_KERNEL(name, Args, n) MUSER_KERNEL(name, Args, n)
+
 #define kernel [[maybe_unused]] static
 #define device
 #define constant const

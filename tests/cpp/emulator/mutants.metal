@@ -53,7 +53,7 @@ MUSER_KERNEL(mutant_no_barrier, SoftcapArgs, 2)
     // MARK wrong_barrier read
     write_normed(residual, weight, y, form, n, args.blocks, scale, tid, lane, simd);
 }
-MUSER_KERNEL(mutant_wrong_barrier, DualNormArgs, 6)
+MUSER_WIDE_KERNEL(mutant_wrong_barrier, DualNormArgs, 6)
 
 // rope_f32 whose second store hits the next lane's pair.
 kernel void mutant_overlap(constant RopeArgs& args [[buffer(0)]],
