@@ -310,6 +310,9 @@ std::vector<StageOutput> stage_outputs(Stage stage, const Activations& act,
             return {{"q", act.q}, {"k", act.k}};
         case Stage::store_attend:
         case Stage::attention:
+            // Another name where the combine kernel has gated it already: another thing.
+            if (schedule.gate == GatePath::in_combine) return {{"gated", act.attention}};
+            return {{"", act.attention}};
         case Stage::sigmoid_gate:
             return {{"", act.attention}};
         case Stage::output:
