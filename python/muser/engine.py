@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from . import flags, memory, snapshot
 from .config import Config, refusal
 from .errors import ConfigError, ContextFullError, TokenRangeError
 from .receipt import SCHEMA, fingerprint, machine, versions
+
+if TYPE_CHECKING:
+    from .profiler import Profile
 
 Row: TypeAlias = NDArray[np.float32]
 SYNTHETIC = "synthetic:"
@@ -214,6 +217,19 @@ class Engine:
         """Up to 64 known tokens, each its own command buffer, with no wait between them:
         float32[n, vocab]. The bits are those of `decode_token`."""
         return self._core.teacher_forced(self._tokens(tokens))
+
+    def profile(self, token: SupportsIndex, *, phase: bool = False) -> Profile:
+        """decode_token, measured: closures counted, and timed where the device can tell. See
+        muser.profiler.profile for more switches."""
+        from . import profiler
+
+        return profiler.profile(self, operator.index(token), phase=phase)
+
+    def profile_raw(
+        self, token: SupportsIndex, *, phase: bool, repeat: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """What the core measured of one step, unchecked; muser.profiler makes sense of it."""
+        return self._core.profile(self._token(token), phase, dict(repeat))
 
     def check_room(self, tokens: Iterable[SupportsIndex], more: int = 0) -> None:
         """Raises TokenRangeError or ContextFullError where feeding these tokens, and then `more`

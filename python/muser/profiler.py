@@ -1,0 +1,338 @@
+"""Where a token's time goes: closures counted exactly, timed where the device can tell.
+
+Labels and samples come from two sides. The labels are derived here, from what the schedule and the
+ring state after this token say must run; the samples are what the device reports to have run. If
+they differ the profile is void: ProfileMismatch carries both lists. (An instrument that pairs two
+such lists without looking gives every closure its neighbour's time.)
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .engine import Engine
+from .errors import MuserError
+
+SCHEMA = "muser.profile/1"
+PHASE_NOTE = (
+    "phase profile: each closure was its own command buffer, submitted and waited for; this "
+    "measures a graph that production never runs"
+)
+
+# What the label table needs to know of a schedule, written down from docs/graph.md and not read
+# from the core: this is the second opinion.
+_SPLIT_BOUNDARIES = {"baseline", "production"}
+_COPIES_ROW = {"baseline"}
+_IN_PLACE = {"ring", "joined", "lean", "legacy"}
+_JOINED = {"joined", "lean", "legacy"}
+_FUSED_QK = {"lean"}
+_FUSED_GATE = {"lean"}
+_FUSED_FFN = {"lean"}
+
+
+class ProfileMismatch(MuserError):  # noqa: N818 (what was found, not a failure of the engine)
+    """Labels and samples are not the same list; facts `labels`, `samples` hold their lengths, the
+    attributes of the same names the lists themselves."""
+
+    def __init__(self, labels: Sequence[str], samples: Sequence[str]) -> None:
+        self.labels, self.samples = list(labels), list(samples)
+        at = next(
+            (i for i, (a, b) in enumerate(zip(labels, samples, strict=False)) if a != b),
+            min(len(labels), len(samples)),
+        )
+        name = [seq[at] if at < len(seq) else "nothing" for seq in (self.labels, self.samples)]
+        super().__init__(
+            f"{len(self.labels)} labels for {len(self.samples)} samples; they part at {at}: "
+            f"label {name[0]}, sample {name[1]}.\n"
+            f"labels: {', '.join(self.labels)}\nsamples: {', '.join(self.samples)}",
+            {"labels": len(self.labels), "samples": len(self.samples), "at": at},
+        )
+
+
+def labels(
+    schedule: str,
+    is_local: Sequence[bool],
+    window: int,
+    length: int,
+    *,
+    fused_ffn: Sequence[bool] | None = None,
+) -> list[str]:
+    """The closures of the token that brought the sequence to `length` tokens.
+
+    `length` is the state after the append: the ring has wrapped when it exceeds `window`.
+    `fused_ffn`: per layer, whether the gate and up products were fused with SiLU; default: as the
+    schedule says.
+    """
+    wrapped = length > window
+    fused = schedule not in _SPLIT_BOUNDARIES
+    found = ["embedding", "entry_norm"]
+    for layer, local in enumerate(is_local):
+        stages: list[str] = []
+        if layer == 0 or not fused:
+            stages.append("attn_norm")
+        stages.append("qkvg")
+        if schedule not in _FUSED_QK:
+            stages += ["qk_norm", "rope"] if local else ["qk_norm"]
+        if schedule in _JOINED:
+            stages.append("store_attend")
+        elif local and wrapped and schedule not in _IN_PLACE:
+            stages += ["swa_stage", "attention", "kv_store"]
+        else:
+            stages += ["kv_store", "attention"]
+        if schedule not in _FUSED_GATE:
+            stages.append("sigmoid_gate")
+        stages.append("output")
+        stages += ["post_attn_ffn_norm"] if fused else ["post_attn_norm", "ffn_norm"]
+        stages.append("ffn_gate_up")
+        one_kernel = schedule in _FUSED_FFN if fused_ffn is None else fused_ffn[layer]
+        if not one_kernel:
+            stages.append("silu")
+        stages += ["ffn_down", "post_ffn_next_norm" if fused else "post_ffn_norm"]
+        found += [f"blk.{layer}.{stage}" for stage in stages]
+    if not fused:
+        found.append("output_norm")
+    if schedule in _COPIES_ROW:
+        found.append("copy_last_row")
+    return [*found, "lm_head", "softcap"]
+
+
+def match(expected: Sequence[str], samples: Sequence[str]) -> None:
+    """ProfileMismatch unless the two lists are the same."""
+    if list(expected) != list(samples):
+        raise ProfileMismatch(expected, samples)
+
+
+def _fusable(info: Mapping[str, Any], layer: int) -> bool:
+    """Whether one kernel can make both FFN products and SiLU: equal block types, whole blocks."""
+    types = {
+        tensor["name"].split(".")[2]: tensor
+        for tensor in info["tensors"]
+        if tensor["name"].startswith(f"blk.{layer}.ffn_")
+    }
+    gate, up = types["ffn_gate"], types["ffn_up"]
+    block = gate["type"] not in ("F32", "F16", "BF16")
+    return block and gate["type"] == up["type"] and gate["shape"][0] % 256 == 0
+
+
+@dataclass(frozen=True)
+class Closure:
+    """One closure of a profiled token. Times in milliseconds; None where the device cannot tell."""
+
+    label: str
+    start_ms: float | None
+    """On the device's clock, from the first known start of the token."""
+    time_ms: float | None
+    gap_ms: float | None
+    """From the latest end so far to this start; 0 where closures overlap."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One token, measured."""
+
+    schedule: str
+    position: int
+    phase: bool
+    closures: tuple[Closure, ...]
+    dispatches: int
+    barriers: Mapping[str, int]
+    command_buffers: int
+    device_ms: float
+    """Start to end of the command buffers, summed."""
+    encode_ms: float
+    submit_ms: float
+    wait_ms: float
+    readback_ms: float
+    wall_ms: float
+    """With profiling on."""
+    wall_off_ms: float | None
+    """The same step with profiling off, measured beside it."""
+    row: Any = field(repr=False, compare=False)
+    """The logits, float32[vocab]: profiling changes no bit."""
+
+    @property
+    def known(self) -> bool:
+        """Every closure has a time."""
+        return all(closure.time_ms is not None for closure in self.closures)
+
+    @property
+    def span_ms(self) -> float | None:
+        """First start to last end of the closures, on the device's clock."""
+        if not self.known or self.phase:
+            return None
+        return max((c.start_ms or 0.0) + (c.time_ms or 0.0) for c in self.closures)
+
+    @property
+    def closures_ms(self) -> float | None:
+        return sum(c.time_ms or 0.0 for c in self.closures) if self.known else None
+
+    @property
+    def gaps_ms(self) -> float | None:
+        """Sum of the measured gaps; with closures_ms it makes up the span."""
+        return sum(c.gap_ms or 0.0 for c in self.closures) if self.known else None
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """Stage -> `count`, `time_ms` (None where unknown), in order of first appearance."""
+        found: dict[str, dict[str, Any]] = {}
+        for closure in self.closures:
+            stage = closure.label.rsplit(".", 1)[-1]
+            entry = found.setdefault(stage, {"count": 0, "time_ms": 0.0})
+            entry["count"] += 1
+            known = closure.time_ms is not None and entry["time_ms"] is not None
+            entry["time_ms"] = entry["time_ms"] + closure.time_ms if known else None
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "schedule": self.schedule,
+            "position": self.position,
+            "phase": self.phase,
+            "note": PHASE_NOTE if self.phase else None,
+            "closures": len(self.closures),
+            "dispatches": self.dispatches,
+            "barriers": dict(self.barriers),
+            "command_buffers": self.command_buffers,
+            "device_ms": self.device_ms,
+            "span_ms": self.span_ms,
+            "closures_ms": self.closures_ms,
+            "gaps_ms": self.gaps_ms,
+            "encode_ms": self.encode_ms,
+            "submit_ms": self.submit_ms,
+            "wait_ms": self.wait_ms,
+            "readback_ms": self.readback_ms,
+            "wall_ms": self.wall_ms,
+            "wall_off_ms": self.wall_off_ms,
+            "stages": self.stages(),
+            "samples": [
+                {"label": c.label, "start_ms": c.start_ms, "time_ms": c.time_ms, "gap_ms": c.gap_ms}
+                for c in self.closures
+            ],
+        }
+
+    def chrome_trace(self) -> dict[str, Any]:
+        """Trace events for chrome://tracing or Perfetto; closures without a time are left out."""
+        events = [
+            {
+                "name": c.label,
+                "cat": c.label.rsplit(".", 1)[-1],
+                "ph": "X",
+                "ts": (c.start_ms or 0.0) * 1e3,
+                "dur": c.time_ms * 1e3,
+                "pid": 0,
+                "tid": 0,
+            }
+            for c in self.closures
+            if c.time_ms is not None
+        ]
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _closures(samples: Sequence[Mapping[str, Any]]) -> tuple[Closure, ...]:
+    known = [s["start"] for s in samples if s["start"] is not None]
+    zero = min(known, default=0.0)
+    found: list[Closure] = []
+    latest: float | None = None
+    for sample in samples:
+        start, end = sample["start"], sample["end"]
+        if start is None:
+            found.append(Closure(sample["closure"], None, None, None))
+            continue
+        # A closure that overlaps the one before counts from where that one ended.
+        begin = start if latest is None else max(start, latest)
+        gap = 0.0 if latest is None else max(0.0, start - latest)
+        time_ms = max(0.0, end - begin) * 1e3
+        found.append(Closure(sample["closure"], (begin - zero) * 1e3, time_ms, gap * 1e3))
+        latest = end if latest is None else max(latest, end)
+    return tuple(found)
+
+
+def profile(
+    engine: Engine,
+    token: int,
+    *,
+    phase: bool = False,
+    repeat: Mapping[str, int] | None = None,
+    compare_off: bool = True,
+) -> Profile:
+    """Feeds one token, measured; the engine advances by it and no bit differs from decode_token.
+
+    `phase`: each closure as its own command buffer (what the flag MUSER_METAL_PHASE_PROFILE asks
+    for). `repeat`: stage -> k runs its kernels k times, for its own time by the slope; stages that
+    cannot be repeated are a ConfigError. `compare_off`: first run the same step unprofiled and
+    take it back, for `wall_off_ms`; needs one token of undo history.
+    Raises ProfileMismatch besides what decode_token raises.
+    """
+    wall_off = None
+    if compare_off and engine.config.rollback_max:
+        start = time.perf_counter()
+        engine.decode_token(token)
+        wall_off = (time.perf_counter() - start) * 1e3
+        engine.rollback(1)
+    told = engine.profile_raw(token, phase=phase, repeat=repeat or {})
+    geometry = engine.geometry
+    fused = [
+        (told["schedule"] in _FUSED_FFN or engine.config.ffn_gate_up) and _fusable(engine.info, i)
+        for i in range(geometry["layers"])
+    ]
+    expected = labels(
+        told["schedule"],
+        geometry["is_local"],
+        geometry["window"],
+        engine.position,
+        fused_ffn=fused,
+    )
+    match(expected, [sample["closure"] for sample in told["samples"]])
+    return Profile(
+        schedule=told["schedule"],
+        position=told["position"],
+        phase=phase,
+        closures=_closures(told["samples"]),
+        dispatches=told["dispatches"],
+        barriers=told["barriers"],
+        command_buffers=told["command_buffers"],
+        device_ms=told["device_seconds"] * 1e3,
+        encode_ms=told["encode_seconds"] * 1e3,
+        submit_ms=told["submit_seconds"] * 1e3,
+        wait_ms=told["wait_seconds"] * 1e3,
+        readback_ms=told["readback_seconds"] * 1e3,
+        wall_ms=told["wall_seconds"] * 1e3,
+        wall_off_ms=wall_off,
+        row=told["logits"],
+    )
+
+
+def slope(
+    engine: Engine, token: int, stage: str, *, counts: Sequence[int] = (1, 2, 4, 8), rounds: int = 5
+) -> dict[str, Any]:
+    """A stage's own time by repetition: the span of the token against k, as a least-squares line
+    through the medians. Every run is taken back, so the engine stays where it is.
+
+    Returns `stage`, `counts`, `span_ms` (medians), `slope_ms`, and `own_ms`, the time that the
+    profile gives the stage's closures at k = 1 (None where the device cannot tell).
+    """
+    spans: dict[int, list[float]] = {k: [] for k in counts}
+    own: list[float | None] = []
+    for _ in range(rounds):
+        for k in counts:  # in turns, so that a slow minute hits all of them
+            found = profile(engine, token, repeat={stage: k}, compare_off=False)
+            engine.rollback(1)
+            spans[k].append(found.span_ms if found.span_ms is not None else found.device_ms)
+            if k == 1:
+                own.append(found.stages()[stage]["time_ms"])
+    medians = [statistics.median(spans[k]) for k in counts]
+    mean_k, mean_ms = statistics.fmean(counts), statistics.fmean(medians)
+    rise = sum((k - mean_k) * (ms - mean_ms) for k, ms in zip(counts, medians, strict=True))
+    run = sum((k - mean_k) ** 2 for k in counts)
+    known = [ms for ms in own if ms is not None]
+    return {
+        "stage": stage,
+        "counts": list(counts),
+        "span_ms": medians,
+        "slope_ms": rise / run,
+        "own_ms": statistics.median(known) if len(known) == len(own) else None,
+    }
