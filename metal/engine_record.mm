@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "audit/trace.h"
 #import "metal/launch/pointwise.h"
 #include "metal/recording.h"
 #if !defined(__APPLE__)
