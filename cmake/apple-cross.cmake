@@ -12,7 +12,7 @@ find_program(clang_cxx NAMES clang++ REQUIRED)
 execute_process(
     COMMAND ${clang_cxx} -print-resource-dir
     OUTPUT_VARIABLE resource_folder OUTPUT_STRIP_TRAILING_WHITESPACE)
-cmake_path(SET llvm NORMALIZE ${resource_folder}/../../..) # LLVM/lib/clang/VERSION
+string(REGEX REPLACE "/lib/clang/[^/]*$" "" llvm ${resource_folder})
 foreach(language CXX OBJCXX)
     set(CMAKE_${language}_COMPILER ${clang_cxx})
     set(CMAKE_${language}_COMPILER_TARGET arm64-apple-macos12)
