@@ -103,7 +103,7 @@ TEST(Sampling, FollowsTheStatedOrder) {
     const float temperatures[] = {0.3f, 1.0f, 1.7f};
     const uint32_t top_ks[] = {0, 1, 40, 1000};
     const float top_ps[] = {1.0f, 0.95f, 0.5f, 1e-6f};
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 4; ++round) {
         std::vector<float> logits(200 + random.below(100));
         for (float& x : logits) x = std::nearbyint(random.gaussian() * 16.0f) / 8.0f;  // ties
         for (const float temperature : temperatures) {
@@ -147,6 +147,22 @@ TEST(Sampling, LimitsBind) {
     EXPECT_GT(counts[0], 150);  // ids 0 and 1 are the two, not 3
     EXPECT_GT(counts[1], 150);
     EXPECT_EQ(counts[2] + counts[3], 0);
+}
+
+TEST(Sampling, TiesOfTheRunningSum) {
+    const std::vector<float> equal(4, 1.5f);
+    // The bound 0.5 * 4 is reached by the second candidate, which is the last one kept.
+    std::vector<int> counts(4, 0);
+    for (uint64_t position = 0; position < 100; ++position) {
+        ++counts[sample(equal.data(), 4, {1.0f, 0, 0.5f, 3}, position)];
+    }
+    EXPECT_GT(counts[1], 0);
+    EXPECT_EQ(counts[2] + counts[3], 0);
+    // A running sum that only equals the target does not choose: 0.75 * 4 and 0.25 * 4.
+    ASSERT_EQ(uniform(0, 150078), 0.75f);
+    EXPECT_EQ(sample(equal.data(), 4, {1.0f, 0, 1.0f, 0}, 150078), 3u);
+    ASSERT_EQ(uniform(0, 630968), 0.25f);
+    EXPECT_EQ(sample(equal.data(), 4, {1.0f, 0, 1.0f, 0}, 630968), 1u);
 }
 
 TEST(Sampling, TinyTemperaturesChooseTheTop) {
