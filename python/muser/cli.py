@@ -13,7 +13,18 @@ from typing import NoReturn
 from . import errors
 from .commands.common import DESCRIPTION, Usage, emit, say
 
-COMMANDS = ("demo", "decode", "inspect", "fixture", "devices", "doctor", "flags")
+COMMANDS = (
+    "demo",
+    "decode",
+    "inspect",
+    "profile",
+    "reconcile",
+    "ladder",
+    "fixture",
+    "devices",
+    "doctor",
+    "flags",
+)
 
 OK, MISMATCH, USAGE, FILE, DEVICE, STATE = range(6)
 INTERRUPTED = 128 + signal.SIGINT

@@ -101,6 +101,16 @@ FLAGS: tuple[Flag, ...] = (
         EXACT,
     ),
     Flag(
+        "MUSER_METAL_PHASE_PROFILE",
+        "phase_profile",
+        False,
+        _switch,
+        "`1` \\| `0`",
+        "`muser profile` submits each closure as its own command buffer and waits for it: it "
+        "measures a graph that production never runs, and says so.",
+        EXACT,
+    ),
+    Flag(
         "MUSER_FERRITE_FFN_GATE_UP",
         "ffn_gate_up",
         False,

@@ -6,7 +6,6 @@ verdict rests on them: they cannot see a dropped softcap (tests/README.md).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,6 +15,22 @@ from numpy.typing import NDArray
 
 from .engine import Engine
 from .errors import ConfigError
+from .receipt import row_sha256
+
+__all__ = [
+    "CONTRACT_LOGPROB",
+    "KvDifference",
+    "RowDiff",
+    "StageDifference",
+    "entropy",
+    "kv_first_difference",
+    "log_softmax",
+    "row_diff",
+    "row_sha256",
+    "rows_differing",
+    "stage_first_difference",
+    "verdict",
+]
 
 Row = NDArray[np.float32]
 Verdict = Literal["reference", "exact", "rejected", "within contract"]
@@ -23,11 +38,6 @@ Verdict = Literal["reference", "exact", "rejected", "within contract"]
 CONTRACT_LOGPROB = 1e-4
 """Largest normalised logprob error that an inexact schedule may show (docs/graph.md)."""
 TOP_K = 40
-
-
-def row_sha256(row: Row) -> str:
-    """SHA-256 (hex) of a logits row as little-endian float32."""
-    return hashlib.sha256(np.ascontiguousarray(row, dtype="<f4").tobytes()).hexdigest()
 
 
 def log_softmax(row: NDArray[Any]) -> NDArray[np.float64]:

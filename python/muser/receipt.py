@@ -135,17 +135,21 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
-    """Writes JSON so that the file is either the old one or the whole new one."""
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file so that it is either the old one or the whole new one."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            json.dump(value, file, indent=2, allow_nan=False)
-            file.write("\n")
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    """Writes JSON, as write_atomic does."""
+    write_atomic(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())

@@ -1,0 +1,125 @@
+"""`muser profile`: one token, closure by closure; counts exact, times where the device can tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from .. import flags, profiler
+from ..engine import load
+from ..fixtures import fixed_tokens
+from ..receipt import write_atomic
+from .common import (
+    Subparsers,
+    Usage,
+    add_engine,
+    add_json,
+    add_model,
+    config_of,
+    console,
+    emit,
+    integer,
+    say,
+    table,
+)
+
+
+def add(commands: Subparsers) -> None:
+    parser = commands.add_parser("profile", help="where one token's time goes", description=__doc__)
+    add_model(parser)
+    parser.add_argument(
+        "--position",
+        type=integer(0, (1 << 24) - 1),
+        default=64,
+        metavar="P",
+        help="tokens fed before the one that is measured; default: 64",
+    )
+    parser.add_argument(
+        "--phase",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="each closure as its own command buffer, waited for (a graph production never runs)",
+    )
+    parser.add_argument(
+        "--repeat",
+        action="append",
+        default=[],
+        metavar="STAGE=K",
+        help="run a stage's kernels K times; its own time is the slope",
+    )
+    parser.add_argument("--closures", action="store_true", help="list every closure")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="a Chrome trace")
+    add_json(parser)
+    add_engine(parser)
+    parser.set_defaults(run=run)
+
+
+def _repeats(items: list[str]) -> dict[str, int]:
+    found = {}
+    for item in items:
+        stage, equals, count = item.partition("=")
+        if not equals or not count.isdigit():
+            raise Usage(f"--repeat takes STAGE=K, not {item!r}")
+        found[stage] = int(count)
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    repeat = _repeats(args.repeat)
+    with load(args.model, config=config_of(args)) as engine:
+        tokens = [int(t) for t in fixed_tokens(args.position + 2, engine.vocab)]
+        if args.position:
+            engine.prefill(tokens[: args.position])
+        engine.decode_token(tokens[args.position])  # warm: first touches are not this token's time
+        engine.rollback(1)
+        phase = flags.value("phase_profile") if args.phase is None else args.phase
+        found = profiler.profile(engine, tokens[args.position], phase=bool(phase), repeat=repeat)
+    if args.trace is not None:
+        write_atomic(args.trace, json.dumps(found.chrome_trace()).encode())
+    if args.json:
+        told = found.as_dict()
+        del told["schema"]
+        emit("profile", told)
+        return 0
+    _show(found, args.closures)
+    return 0
+
+
+def _ms(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _show(found: profiler.Profile, closures: bool) -> None:
+    say(
+        f"schedule {found.schedule}, position {found.position:,}: {len(found.closures)} closures, "
+        f"{found.dispatches} dispatches,\n{found.barriers['broad']} broad and "
+        f"{found.barriers['targeted']} targeted barriers, {found.command_buffers} command buffer"
+        f"{'s' if found.command_buffers != 1 else ''}"
+    )
+    if found.phase:
+        say(profiler.PHASE_NOTE)
+    shown = table("stage", ">closures", ">ms", ">ms each")
+    for stage, entry in found.stages().items():
+        each = None if entry["time_ms"] is None else entry["time_ms"] / entry["count"]
+        shown.add_row(stage, str(entry["count"]), _ms(entry["time_ms"]), _ms(each))
+    shown.add_section()
+    shown.add_row("closures", str(len(found.closures)), _ms(found.closures_ms), "")
+    shown.add_row("gaps between them", "", _ms(found.gaps_ms), "")
+    shown.add_row("span", "", _ms(found.span_ms), "")
+    console().print(shown)
+    if closures:
+        rows = table("closure", ">start ms", ">ms", ">gap ms")
+        for closure in found.closures:
+            rows.add_row(
+                closure.label,
+                _ms(closure.start_ms),
+                _ms(closure.time_ms),
+                _ms(closure.gap_ms),
+            )
+        console().print(rows)
+    say(
+        f"encode {_ms(found.encode_ms)}  submit {_ms(found.submit_ms)}  wait "
+        f"{_ms(found.wait_ms)}  readback {_ms(found.readback_ms)} ms"
+    )
+    say(f"wall {_ms(found.wall_ms)} ms profiled, {_ms(found.wall_off_ms)} ms not")
