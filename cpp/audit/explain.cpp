@@ -226,14 +226,16 @@ std::vector<Finding> Checker::redundant_findings() const {
         }
         const std::string kind =
             what.broad ? "broad barrier" : "barrier on " + list_of(trace_, what.objects);
-        finding.sentence =
-            "REDUNDANT: the " + kind + " before " + place.closure +
-            (concurrent_[site.encoder]
-                 ? orders[barrier] == 0
-                       ? " orders no conflicting pair."
-                       : " orders " + std::to_string(orders[barrier]) +
-                             " conflicting pairs, each of which another barrier orders too."
-                 : " stands in a serial encoder, which orders everything itself.");
+        std::string why = " stands in a serial encoder, which orders everything itself.";
+        if (concurrent_[site.encoder] && orders[barrier] == 0) why = " orders no conflicting pair.";
+        if (concurrent_[site.encoder] && orders[barrier] == 1) {
+            why = " orders one conflicting pair, which another barrier orders too.";
+        }
+        if (concurrent_[site.encoder] && orders[barrier] > 1) {
+            why = " orders " + std::to_string(orders[barrier]) +
+                  " conflicting pairs, each of which another barrier orders too.";
+        }
+        finding.sentence = "REDUNDANT: the " + kind + " before " + place.closure + why;
         finding.ordering = what.site;
         finding.places = {std::move(place)};
         out.push_back(std::move(finding));

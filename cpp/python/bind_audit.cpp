@@ -1,4 +1,6 @@
 // The auditor: traces as lists of event dicts, one JSON Lines record each (docs/audit-trace.md).
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>

@@ -312,8 +312,8 @@ TEST(Findings, Redundant) {
     EXPECT_EQ(checker.redundant_together(), (std::vector<uint32_t>{1, 2}));
     const auto found = checker.redundant_findings();
     EXPECT_EQ(found[0].sentence,
-              "REDUNDANT: the broad barrier before b orders 1 conflicting pairs, each of which "
-              "another barrier orders too.");
+              "REDUNDANT: the broad barrier before b orders one conflicting pair, which another "
+              "barrier orders too.");
     EXPECT_EQ(found[2].sentence,
               "REDUNDANT: the broad barrier before d orders no conflicting pair.");
     EXPECT_FALSE(checker.any());
