@@ -14,6 +14,7 @@
 
 #include "bench/cases.h"
 #include "device/cpu/command_job.h"
+#include "device/registry.h"
 #include "errors.h"
 
 namespace muser::bench {
@@ -189,7 +190,7 @@ int bench_main(int argc, char** argv) {
     options.isa = take_option(argc, argv, "isa", "");
     options.threads = std::stoi(take_option(argc, argv, "threads", "0"));
     const std::string commit = take_option(argc, argv, "commit", "not given");
-    const auto device = device::make_device("cpu", options);
+    const auto device = device::make_cpu_device(options);
     const double bandwidth = read_bandwidth(*device);
     benchmark::AddCustomContext("device", device->description());
     benchmark::AddCustomContext("commit", commit);

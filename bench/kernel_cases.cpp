@@ -119,9 +119,11 @@ void add_attention(std::vector<Case>& cases, const std::string& type, uint32_t e
         uint32_t which, count;
     };
     for (const At at : {At{MUSER_VIEW_RING, kWindow}, At{MUSER_VIEW_PLANE, kLong}}) {
+        std::string suffix = "/";
+        suffix += std::to_string(at.count);
         for (const char* kind : {"attend_chunks_", "attend_chunks_gqa_"}) {
             const std::string kernel = kind + type;
-            cases.push_back({kernel + "/" + std::to_string(at.count), [=](Device& d) {
+            cases.push_back({kernel + suffix, [=](Device& d) {
                                  const uint64_t plane = uint64_t{at.count} * kKv * element;
                                  return fixed(
                                      kernel, attend_args(at.which, at.count, 0),
@@ -131,7 +133,7 @@ void add_attention(std::vector<Case>& cases, const std::string& type, uint32_t e
                              }});
         }
         if (element != 2) continue;
-        const std::string suffix = "/" + std::to_string(at.count);
+
         const double read = static_cast<double>(partial_bytes(at.count));
         cases.push_back({"attend_combine_f32" + suffix, [=](Device& d) {
                              return fixed(
