@@ -30,6 +30,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "MUSER_DEVICE": ("emulator", "emulator"),
     "MUSER_SCHEDULE": ("baseline", "baseline"),
     "MUSER_SERIAL_DISPATCH": ("1", True),
+    "MUSER_METAL_PHASE_PROFILE": ("1", True),
     "MUSER_FERRITE_FFN_GATE_UP": ("on", True),
     "MUSER_BARRIERS": ("planned", "planned"),
     "MUSER_UNTRACKED": ("true", True),

@@ -54,16 +54,20 @@ class Config:
     """Seconds a step may take before DeadlineError."""
     serial_dispatch: bool = _flag("serial_dispatch", bool)
     """A serial encoder, without barriers."""
+    phase_profile: bool = _flag("phase_profile", bool)
+    """Profiles submit and wait for each closure by itself."""
     ffn_gate_up: bool = _flag("ffn_gate_up", bool)
     """Gate, up and SiLU in one kernel."""
     untracked: bool = _flag("untracked", bool)
-    """Buffers without the driver's hazard tracking."""
+    """Buffers without the driver's hazard tracking; needs `barriers="planned"`."""
     allow_inexact: bool = False
     """Permits schedules that the table calls inexact."""
     force_memory: bool = False
     """Loads even where the memory estimate says that it cannot fit."""
     rollback_max: int = 64
     """Rows of each ring that a rollback can bring back."""
+    prefill_rows: int = 128
+    """Tokens of one prompt chunk, at most the window; no result depends on it."""
     gpu: int = 0
     """Index of the GPU for `cuda` and `metal`."""
     seed: int = 0
@@ -81,13 +85,20 @@ class Config:
             self._check(name, isinstance(getattr(self, name), str), "a name")
             self._check(name, getattr(self, name) != "", "a name, not empty")
         self._check("cache_dir", isinstance(self.cache_dir, str), "a folder's path")
-        for name in ("serial_dispatch", "ffn_gate_up", "untracked", "allow_inexact"):
+        for name in (
+            "serial_dispatch",
+            "phase_profile",
+            "ffn_gate_up",
+            "untracked",
+            "allow_inexact",
+        ):
             self._check(name, isinstance(getattr(self, name), bool), "True or False")
         self._check("force_memory", isinstance(self.force_memory, bool), "True or False")
         if self.context is not None:
             self._integer("context", 1, 1 << 24)
         self._integer("threads", 0, MAX_THREADS)
         self._integer("rollback_max", 0, MAX_ROLLBACK)
+        self._integer("prefill_rows", 1, 4096)
         self._integer("gpu", 0, 1023)
         self._integer("seed", 0, (1 << 64) - 1)
         seconds = self.wait_seconds
@@ -158,6 +169,7 @@ _SAME_IN_CORE = (
     "ffn_gate_up",
     "untracked",
     "rollback_max",
+    "prefill_rows",
     "gpu",
     "seed",
 )

@@ -218,12 +218,13 @@ class Engine:
         float32[n, vocab]. The bits are those of `decode_token`."""
         return self._core.teacher_forced(self._tokens(tokens))
 
-    def profile(self, token: SupportsIndex, *, phase: bool = False) -> Profile:
-        """decode_token, measured: closures counted, and timed where the device can tell. See
-        muser.profiler.profile for more switches."""
+    def profile(self, token: SupportsIndex, *, phase: bool | None = None) -> Profile:
+        """decode_token, measured: closures counted, and timed where the device can tell. `phase`
+        defaults to the config's `phase_profile`. See muser.profiler.profile for more switches."""
         from . import profiler
 
-        return profiler.profile(self, operator.index(token), phase=phase)
+        chosen = self.config.phase_profile if phase is None else phase
+        return profiler.profile(self, operator.index(token), phase=chosen)
 
     def profile_raw(
         self, token: SupportsIndex, *, phase: bool, repeat: Mapping[str, int]

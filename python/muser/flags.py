@@ -135,7 +135,8 @@ FLAGS: tuple[Flag, ...] = (
         False,
         _switch,
         "`1` \\| `0`",
-        "Buffers without the driver's hazard tracking; ordering then rests on the barriers alone.",
+        "Buffers without the driver's hazard tracking; ordering then rests on the barriers alone, "
+        "which must be `planned`.",
         EXACT,
     ),
     Flag(

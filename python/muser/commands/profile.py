@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .. import flags, profiler
+from .. import profiler
 from ..engine import load
 from ..fixtures import fixed_tokens
 from ..receipt import write_atomic
@@ -67,14 +67,15 @@ def _repeats(items: list[str]) -> dict[str, int]:
 
 def run(args: argparse.Namespace) -> int:
     repeat = _repeats(args.repeat)
-    with load(args.model, config=config_of(args)) as engine:
+    config = config_of(args)
+    phase = config.phase_profile if args.phase is None else args.phase
+    with load(args.model, config=config) as engine:
         tokens = [int(t) for t in fixed_tokens(args.position + 2, engine.vocab)]
         if args.position:
             engine.prefill(tokens[: args.position])
         engine.decode_token(tokens[args.position])  # warm: first touches are not this token's time
         engine.rollback(1)
-        phase = flags.value("phase_profile") if args.phase is None else args.phase
-        found = profiler.profile(engine, tokens[args.position], phase=bool(phase), repeat=repeat)
+        found = profiler.profile(engine, tokens[args.position], phase=phase, repeat=repeat)
     if args.trace is not None:
         write_atomic(args.trace, json.dumps(found.chrome_trace()).encode())
     if args.json:

@@ -19,7 +19,8 @@ _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1060px; color: #1c1c1c; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin-top: 2em; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .25em .6em; border-bottom: 1px solid #ddd; }
+th, td { text-align: right; white-space: nowrap; padding: .25em .45em; border-bottom: 1px solid #ddd; }
+th { white-space: normal; }
 th:first-child, td:first-child, td.left, th.left { text-align: left; }
 td.hash { font-family: ui-monospace, monospace; font-size: .85em; }
 .note { color: #555; } svg { background: #fafafa; border: 1px solid #e3e3e3; }
@@ -63,7 +64,11 @@ def _time_plot(steps: Sequence[Step]) -> str:
         parts.append(
             f'<text x="{_LEFT - 6}" y="{y(tick) + 4:.0f}" text-anchor="end">{label}</text>'
         )
+    shown_at = -math.inf
     for tick in sorted(set(xs)):
+        if x(tick) - shown_at < 30:
+            continue
+        shown_at = x(tick)
         at = f"{x(tick):.0f}"
         parts.append(f'<path d="M{at} {_HEIGHT - _BOTTOM}v5" stroke="#999"/>')
         parts.append(
