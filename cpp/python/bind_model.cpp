@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "contract/ftz.h"
+#include "contract/sampling.h"
 #include "cpp/python/session.h"
 #include "device/device.h"
 #include "metal/schedule.h"
@@ -213,11 +215,23 @@ py::dict memory_dict(const std::string& path, const EngineConfig& config) {
     return out;
 }
 
+uint32_t sample(const py::array_t<float, py::array::c_style>& logits, float temperature,
+                uint32_t top_k, float top_p, uint64_t seed, uint64_t position) {
+    if (logits.ndim() != 1 || logits.size() == 0) {
+        throw ConfigError("logits are one row", {{"found", std::to_string(logits.ndim())}});
+    }
+    const contract::FlushSubnormals flush;
+    return contract::sample(logits.data(), static_cast<size_t>(logits.size()),
+                            {temperature, top_k, top_p, seed}, position);
+}
+
 }  // namespace
 
 void bind_model(py::module_& module) {
     module.def("inspect", &inspect, py::arg("path"));
     module.def("tokenizer", &tokenizer, py::arg("path"));
+    module.def("sample", &sample, py::arg("logits"), py::arg("temperature"), py::arg("top_k"),
+               py::arg("top_p"), py::arg("seed"), py::arg("position"));
     module.def("schedules", &schedule_list);
     module.def("devices", &device_list);
     module.def("memory_estimate", &memory_dict, py::arg("path"), py::arg("config"));

@@ -25,6 +25,17 @@ def tokenizer(path: str) -> dict[str, Any]:
     `merges` (list of bytes), `chat_template` (str or None), and the scalar `tokenizer.ggml.*` keys
     under `ids` (bos_token_id, eos_token_id, eot_token_id, padding_token_id, add_bos_token, ...)."""
 
+def sample(
+    logits: NDArray[np.float32],
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    position: int,
+) -> int:
+    """One id by docs/numerics.md §10; `position` is the one that the id will take. The same on
+    every machine. Raises ConfigError (a parameter out of range), NonFiniteError."""
+
 def schedules() -> list[dict[str, Any]]:
     """The schedule table in order: `name`, `exact` (bool), `differs` (one sentence)."""
 
@@ -32,7 +43,7 @@ def devices() -> list[dict[str, Any]]:
     """Devices of this build: `name`, `usable` (bool), `description`, `isas` (list of str, best
     first; only what this machine can run), `why_not` (str)."""
 
-def memory_estimate(path: str, config: "Config") -> dict[str, int]:
+def memory_estimate(path: str, config: Config) -> dict[str, int]:
     """Bytes an engine would need, before anything is allocated: `weights_mapped`,
     `weights_repacked`, `kv`, `shadow`, `journal`, `activations`, `total` (without the mapped file).
     """

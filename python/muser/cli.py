@@ -20,6 +20,7 @@ COMMANDS = (
     "profile",
     "reconcile",
     "ladder",
+    "diff",
     "fixture",
     "devices",
     "doctor",

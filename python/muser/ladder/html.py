@@ -19,7 +19,8 @@ _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1060px; color: #1c1c1c; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin-top: 2em; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; white-space: nowrap; padding: .25em .45em; border-bottom: 1px solid #ddd; }
+th, td { text-align: right; white-space: nowrap; padding: .25em .45em;
+         border-bottom: 1px solid #ddd; }
 th { white-space: normal; }
 th:first-child, td:first-child, td.left, th.left { text-align: left; }
 td.hash { font-family: ui-monospace, monospace; font-size: .85em; }
