@@ -1,0 +1,119 @@
+"""Row hashes of the cuda device against the cpu device: tiny files of every type, every schedule,
+positions around the window, both KV types, all barrier modes.
+
+    python bench/cuda/check.py [--types mix,q4_K] [--tokens 24]
+
+Prints one line per case; on a difference the first closure whose output differs. Exit status 1 if
+any case differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import muser
+from muser import fixtures
+from muser.fixtures.kinds import MIXES
+
+TOKENS = [(17 * i * i + 5 * i + 3) % 1024 for i in range(2000)]
+
+
+def rows(path: Path, tokens: int, **settings: Any) -> list[bytes]:
+    config = muser.Config(allow_inexact=True, context=256, **settings)
+    with muser.load(path, config=config) as engine:
+        return [engine.decode_token(t).tobytes() for t in TOKENS[:tokens]]
+
+
+def first_difference(path: Path, step: int, settings: dict[str, Any]) -> str:
+    engines = [
+        muser.load(path, config=muser.Config(device=d, allow_inexact=True, context=256, **settings))
+        for d in ("cpu", "cuda")
+    ]
+    for token in TOKENS[:step]:
+        for engine in engines:
+            engine.decode_token(token)
+    labels = [c for c in engines[0].plan.closures if not c.endswith(("kv_store", "swa_stage"))]
+    found = [dict(engine.decode_token(TOKENS[step], capture=labels)[1]) for engine in engines]
+    for name, values in found[0].items():
+        other = found[1][name]
+        if values.tobytes() != other.tobytes():
+            bad = np.flatnonzero(values.view(np.uint32) != other.view(np.uint32))
+            first = int(bad[0])
+            return (
+                f"{name}: {bad.size} of {values.size} differ, first at {first}: "
+                f"cpu {values[first]!r} cuda {other[first]!r}"
+            )
+    return "no captured closure differs"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--types", default=",".join(MIXES))
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--quick", action="store_true", help="few settings beside the schedules")
+    arguments = parser.parse_args()
+    from muser import _core
+
+    schedules = [row["name"] for row in _core.schedules()]
+    failures = 0
+    cases = 0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for types in arguments.types.split(","):
+            path = Path(folder) / f"{types}.gguf"
+            fixtures.write("tiny", path, types=types)
+            settings: list[dict[str, Any]] = [{"schedule": s} for s in schedules]
+            settings += [
+                {"schedule": "lean", "barriers": "planned"},
+                {"schedule": "lean", "barriers": "all"},
+                {"schedule": "lean", "serial_dispatch": True},
+                {"schedule": "lean", "kv_dtype": "f32"},
+                {"schedule": "baseline", "kv_dtype": "f32"},
+            ]
+            for setting in settings:
+                cases += 1
+                try:
+                    cpu = rows(path, arguments.tokens, device="cpu", **setting)
+                except muser.ConfigError as error:
+                    print(types, setting, "not on cpu:", str(error)[:90], flush=True)
+                    continue
+                try:
+                    cuda = rows(path, arguments.tokens, device="cuda", **setting)
+                except muser.MuserError as error:
+                    failures += 1
+                    print(types, setting, "ERROR", str(error)[:600], flush=True)
+                    continue
+                bad = [i for i, (a, b) in enumerate(zip(cpu, cuda, strict=True)) if a != b]
+                if bad:
+                    failures += 1
+                    print(types, setting, f"DIFFERS from step {bad[0]}", flush=True)
+                    if failures <= 6:
+                        print("   ", first_difference(path, bad[0], setting), flush=True)
+            print(f"{types}: done after {time.monotonic() - started:.1f} s", flush=True)
+        path = Path(folder) / "lane.gguf"
+        fixtures.write("tiny", path, types="mix")
+        lanes = []
+        for device in ("cpu", "cuda"):
+            config = muser.Config(device=device, schedule="lean", context=256)
+            with muser.load(path, config=config) as engine:
+                lane = engine.teacher_forced(TOKENS[:48]).tobytes()
+                engine.rollback(20)
+                again = engine.decode_token(TOKENS[5]).tobytes()
+                lanes.append((lane, again))
+        cases += 1
+        if lanes[0] != lanes[1]:
+            failures += 1
+            print("teacher-forced lane and rollback DIFFER", flush=True)
+    print(f"{cases} cases, {failures} failures", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

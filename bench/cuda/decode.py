@@ -1,0 +1,133 @@
+"""Decoding a file on the GPU: load time against `cat`, hashes against cpu, tok/s and bytes/s.
+
+    python bench/cuda/decode.py FILE [--hash-steps 64] [--steps 200] [--depth 2048]
+
+Prints one JSON object per measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import muser
+
+
+def say(what: str, **facts: Any) -> None:
+    print(json.dumps({"what": what, **facts}), flush=True)
+
+
+def tokens(count: int, vocab: int) -> list[int]:
+    return [(7919 * i * i + 104729 * i + 11) % vocab for i in range(count)]
+
+
+def greedy(engine: muser.Engine, steps: int, token: int) -> tuple[float, int]:
+    """Seconds per token of the whole loop, argmax on the host included; the last token."""
+    row = np.empty(engine.vocab, np.float32)
+    started = time.perf_counter()
+    for _ in range(steps):
+        token = int(np.argmax(engine.decode_token(token, out=row)))
+    return (time.perf_counter() - started) / steps, token
+
+
+def profile(engine: muser.Engine, token: int) -> None:
+    told = engine.profile_raw(token, phase=False, repeat={})
+    times: dict[str, float] = collections.defaultdict(float)
+    for sample in told["samples"]:
+        if sample["start"] is not None:
+            name = sample["closure"].split(".")[-1]
+            times[name] += 1e6 * (sample["end"] - sample["start"])
+    say(
+        "closures_us",
+        **{k: round(v, 1) for k, v in sorted(times.items(), key=lambda item: -item[1])},
+        total=round(sum(times.values()), 1),
+        encode=round(1e6 * told["encode_seconds"], 1),
+        submit=round(1e6 * told["submit_seconds"], 1),
+        wait=round(1e6 * told["wait_seconds"], 1),
+        readback=round(1e6 * told["readback_seconds"], 1),
+        device=round(1e6 * told["device_seconds"], 1),
+    )
+
+
+def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) -> None:
+    times = []
+    token = 17
+    greedy(engine, 4, token)
+    for _ in range(5):
+        seconds, token = greedy(engine, steps // 5, token)
+        times.append(seconds)
+    best = min(times)
+    middle = sorted(times)[2]
+    say(
+        name,
+        position=engine.position,
+        ms=round(1e3 * middle, 4),
+        tok_s=round(1 / middle, 2),
+        best_tok_s=round(1 / best, 2),
+        tb_s=round(weight_bytes / middle / 1e12, 3),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("--schedule", default="lean")
+    parser.add_argument("--hash-steps", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--depth", type=int, default=0)
+    arguments = parser.parse_args()
+
+    for _ in range(2):  # the first pass warms the page cache
+        started = time.perf_counter()
+        subprocess.run(f"cat {arguments.file} > /dev/null", shell=True, check=True)
+        cat = time.perf_counter() - started
+    config = muser.Config(device="cuda", schedule=arguments.schedule, context=4096)
+    started = time.perf_counter()
+    engine = muser.load(arguments.file, config=config)
+    load = time.perf_counter() - started
+    say("load", seconds=round(load, 3), cat_seconds=round(cat, 3), ratio=round(load / cat, 3))
+    info = muser.inspect(arguments.file)
+    bytes_per_token = float(info["bytes_per_token"])
+    say("file", bytes_per_token=bytes_per_token, device=engine.device["description"])
+
+    known = tokens(arguments.hash_steps, engine.vocab)
+    hashes = [muser.row_sha256(engine.decode_token(t)) for t in known]
+    if arguments.hash_steps:
+        cpu_config = muser.Config(device="cpu", schedule="lean", context=4096)
+        with muser.load(arguments.file, config=cpu_config) as cpu:
+            started = time.perf_counter()
+            bad = [
+                i
+                for i, t in enumerate(known)
+                if muser.row_sha256(cpu.decode_token(t)) != hashes[i]
+            ]
+            cpu_seconds = (time.perf_counter() - started) / len(known)
+        say(
+            "hashes_against_cpu",
+            steps=len(known),
+            different=bad,
+            last=hashes[-1],
+            cpu_tok_s=round(1 / cpu_seconds, 2),
+        )
+    measure(engine, "greedy", arguments.steps, bytes_per_token)
+    profile(engine, 17)
+    profile(engine, 17)
+    if arguments.depth:
+        while engine.position < arguments.depth:
+            count = min(64, arguments.depth - engine.position)
+            engine.teacher_forced(tokens(count, engine.vocab))
+        measure(engine, "greedy_at_depth", arguments.steps, bytes_per_token)
+        profile(engine, 17)
+    engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+#include "device/cuda/kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "errors.h"
+#include "metal/kernels/args.h"
+#include "metal/kernels/cuda/launch_args.h"
+#include "metal/kernels/launch_shapes.h"
+
+namespace muser::device::cuda {
+namespace {
+
+using stream::CommandBuffer;
+using stream::Dispatch;
+
+constexpr uint32_t kCounters = 1u << 18;
+constexpr uint32_t kNormLongest = 8192, kNormShortest = 1024;
+
+[[noreturn]] void refuse(const Dispatch& dispatch, const std::string& what) {
+    const std::string kernel = dispatch.kernel ? dispatch.kernel->name : "?";
+    throw DeviceError("kernel '" + kernel + "': " + what, {{"device", "cuda"}, {"kernel", kernel}});
+}
+
+const CudaKernel& kernel_of(const Dispatch& dispatch) {
+    const auto* kernel = dynamic_cast<const CudaKernel*>(dispatch.kernel.get());
+    if (kernel == nullptr) refuse(dispatch, "it was not made by the cuda device");
+    return *kernel;
+}
+
+uint64_t address_of(const CommandBuffer& commands, const Dispatch& dispatch, uint32_t argument) {
+    for (uint32_t b = 0; b < dispatch.binding_count; ++b) {
+        const stream::Binding& binding = commands.bindings[dispatch.first_binding + b];
+        if (binding.argument != argument) continue;
+        if (!binding.buffer || binding.buffer->device_address == 0) {
+            refuse(dispatch, "argument " + std::to_string(argument) + " has no device memory");
+        }
+        if (binding.offset > binding.buffer->length) {
+            refuse(dispatch, "argument " + std::to_string(argument) + ": offset " +
+                                 std::to_string(binding.offset) + " is past the buffer's " +
+                                 std::to_string(binding.buffer->length) + " bytes");
+        }
+        return binding.buffer->device_address + binding.offset;
+    }
+    return 0;  // optional arguments at the end of a list may be left unbound
+}
+
+template <class Args>
+Args arguments(const CommandBuffer& commands, const Dispatch& dispatch) {
+    if (dispatch.args_length != sizeof(Args)) {
+        refuse(dispatch, "its arguments are " + std::to_string(dispatch.args_length) +
+                             " bytes, not " + std::to_string(sizeof(Args)));
+    }
+    Args args;
+    std::memcpy(&args, commands.arguments(dispatch), sizeof args);
+    return args;
+}
+
+bool is_product(const Dispatch& dispatch) {
+    const auto* kernel = dynamic_cast<const CudaKernel*>(dispatch.kernel.get());
+    return kernel != nullptr && kernel->form == LaunchForm::product;
+}
+
+// The type of "mul_mv_q4_K_b16_r32" and the silu products by ggml's number; 0 for other names.
+uint32_t product_type(std::string_view name) {
+    constexpr std::pair<std::string_view, uint32_t> kTypes[] = {
+        {"q8_0", 8}, {"q4_K", 12}, {"q5_K", 13}, {"q6_K", 14}};
+    for (const auto& [text, type] : kTypes) {
+        if (name == "mul_mv_" + std::string(text) + "_b16_r32" ||
+            name == "mul_mv_silu_" + std::string(text) + "_b16_r32") {
+            return type;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+KernelLibrary::KernelLibrary(GpuRef gpu, const std::string& code)
+    : gpu_(std::move(gpu)), counters_(gpu_, kCounters * 4) {
+    const CUresult loaded = gpu_->api->module_load(&module_, code.data());
+    if (loaded == kInvalidImage || loaded == kNoBinaryForGpu || loaded == kUnsupportedPtx) {
+        throw DeviceError("the NVIDIA driver cannot run what NVRTC made (" + error_text(loaded) +
+                              "); it is older than the compiler",
+                          {{"device", "cuda"}, {"code", std::to_string(loaded)}});
+    }
+    check(loaded, "cuModuleLoadData");
+    repack_ = function("muser_repack_r32");
+    products_ = function("muser_products_r32");
+    silu_ = function("muser_products_silu_r32");
+    norm_ = function("muser_norm_boundary");
+    if (!repack_ || !products_ || !silu_ || !norm_) {
+        throw DeviceError("the kernel sources lack the cuda device's own kernels",
+                          {{"device", "cuda"}});
+    }
+    for (const CUfunction product : {products_, silu_}) {
+        check(gpu_->api->function_set(product, kFunctionMaxDynamicShared, gpu_->shared_bytes),
+              "cuFuncSetAttribute");
+    }
+    check(gpu_->api->set_bytes(counters_.address(), 0, kCounters * 4, nullptr), "cuMemsetD8");
+    check(gpu_->api->stream_synchronize(nullptr), "cuStreamSynchronize");
+}
+
+KernelLibrary::~KernelLibrary() {
+    try {
+        gpu_->use();
+        gpu_->api->module_unload(module_);
+    } catch (const Error&) {  // the context is gone, and the module with it
+    }
+}
+
+CUfunction KernelLibrary::function(const std::string& name) const {
+    CUfunction found = nullptr;
+    const CUresult result = gpu_->api->module_function(&found, module_, name.c_str());
+    if (result == kNotFound) return nullptr;
+    check(result, "cuModuleGetFunction");
+    return found;
+}
+
+std::shared_ptr<const CudaKernel> KernelLibrary::find(std::string_view name) const {
+    const kernels::KernelShape* shape = kernels::find_kernel_shape(name);
+    if (shape == nullptr) return nullptr;
+    gpu_->use();
+    auto kernel = std::make_shared<CudaKernel>();
+    kernel->name = name;
+    kernel->buffers = shape->buffers;
+    if (const uint32_t type = product_type(name); type != 0) {
+        const bool silu = name.starts_with("mul_mv_silu_");
+        kernel->form = silu ? LaunchForm::silu_product : LaunchForm::product;
+        kernel->function = silu ? silu_ : products_;
+        kernel->shape = r32_shape(type);
+        return kernel;
+    }
+    kernel->function = function(std::string(name));
+    if (kernel->function == nullptr) return nullptr;
+    if (name == "rms_norm_add_norm_b16") {
+        kernel->form = LaunchForm::norm_boundary;
+        kernel->fast = norm_;
+    }
+    int threads = 0;
+    check(gpu_->api->function_get(&threads, kFunctionMaxThreads, kernel->function),
+          "cuFuncGetAttribute");
+    kernel->max_threads = static_cast<uint32_t>(threads);
+    return kernel;
+}
+
+bool KernelLibrary::mergeable(const CommandBuffer& commands, const std::vector<uint32_t>& others,
+                              uint32_t d) {
+    if (others.size() >= MUSER_R32_PARTS) return false;
+    const Dispatch& first = commands.dispatches[others.front()];
+    const Dispatch& second = commands.dispatches[d];
+    if (!is_product(first) || !is_product(second)) return false;
+    const auto a = arguments<MatVecArgs>(commands, first);
+    const auto b = arguments<MatVecArgs>(commands, second);
+    return a.cols == b.cols && a.columns == b.columns;
+}
+
+PreparedLaunch KernelLibrary::prepare(const CommandBuffer& commands,
+                                      const std::vector<uint32_t>& dispatches,
+                                      uint32_t& used_counters) const {
+    const Dispatch& first = commands.dispatches[dispatches.front()];
+    switch (kernel_of(first).form) {
+        case LaunchForm::product:
+        case LaunchForm::silu_product:
+            return prepare_products(commands, dispatches, used_counters);
+        case LaunchForm::catalogue:
+        case LaunchForm::norm_boundary:
+            break;
+    }
+    return prepare_catalogue(commands, first);
+}
+
+PreparedLaunch KernelLibrary::prepare_catalogue(const CommandBuffer& commands,
+                                                const Dispatch& dispatch) const {
+    const CudaKernel& kernel = kernel_of(dispatch);
+    PreparedLaunch launch;
+    launch.function = kernel.function;
+    launch.grid = {dispatch.groups.x, dispatch.groups.y, dispatch.groups.z};
+    launch.block = {dispatch.threads.x, dispatch.threads.y, dispatch.threads.z};
+    if (kernel.form == LaunchForm::norm_boundary) {
+        const auto args = arguments<DualNormArgs>(commands, dispatch);
+        if (args.n >= kNormShortest && args.n <= kNormLongest) {
+            launch.function = kernel.fast;
+            launch.shared_bytes = args.n * 4;
+        }
+    }
+    // The argument struct, then an address per buffer.
+    const size_t first = (dispatch.args_length + 7) / 8 * 8;
+    launch.storage.resize(first + kernel.buffers * 8);
+    std::memcpy(launch.storage.data(), commands.arguments(dispatch), dispatch.args_length);
+    launch.params.push_back(launch.storage.data());
+    for (uint32_t i = 0; i < kernel.buffers; ++i) {
+        const uint64_t address = address_of(commands, dispatch, i + 1);
+        std::memcpy(launch.storage.data() + first + i * 8, &address, 8);
+        launch.params.push_back(launch.storage.data() + first + i * 8);
+    }
+    return launch;
+}
+
+PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
+                                               const std::vector<uint32_t>& dispatches,
+                                               uint32_t& used_counters) const {
+    MuserProductArgs all{};
+    uint32_t groups = 0;
+    uint32_t pieces = 0;
+    uint32_t pairs = 0;
+    uint32_t columns = 1;
+    const Dispatch& front = commands.dispatches[dispatches.front()];
+    const bool silu = kernel_of(front).form == LaunchForm::silu_product;
+    for (const uint32_t d : dispatches) {
+        const Dispatch& dispatch = commands.dispatches[d];
+        const R32Shape& shape = *kernel_of(dispatch).shape;
+        const auto args = arguments<MatVecArgs>(commands, dispatch);
+        MuserProductPart& part = all.part[all.parts++];
+        uint32_t next = 1;
+        part.weight = address_of(commands, dispatch, next++);
+        if (silu) part.weight2 = address_of(commands, dispatch, next++);
+        part.form = address_of(commands, dispatch, next++);
+        part.y = address_of(commands, dispatch, next++);
+        if (silu && args.blocks != 0) {
+            part.y_form = address_of(commands, dispatch, next++);
+            part.y_blocks = args.blocks;
+            const uint32_t needed = args.blocks * args.columns;
+            if (needed > kCounters) refuse(dispatch, "too many columns");
+            if (used_counters + needed > kCounters) used_counters = 0;
+            part.counters = counters_.address() + uint64_t{used_counters} * 4;
+            used_counters += needed;
+        }
+        part.rows = args.rows;
+        part.type = shape.type;
+        part.first_group = groups;
+        groups += (args.rows + kGroupRows - 1) / kGroupRows;
+        pieces = std::max(pieces, shape.pieces);
+        pairs = std::max(pairs, shape.pairs);
+        all.blocks = args.cols / 256;
+        columns = args.columns;
+    }
+    const ProductPlan plan = plan_product(
+        all.blocks, pieces, pairs, silu ? 2 : 1, groups, static_cast<uint32_t>(gpu_->shared_bytes),
+        static_cast<uint32_t>(gpu_->multiprocessors));
+    all.span = plan.span;
+    all.stage_bytes = plan.stage_bytes;
+    all.ahead = plan.ahead;
+
+    PreparedLaunch launch;
+    launch.function = kernel_of(front).function;
+    launch.grid = {groups, columns, 1};
+    launch.block = {32 * plan.warps, 1, 1};
+    launch.shared_bytes = plan.shared_bytes;
+    launch.storage.resize(sizeof all);
+    std::memcpy(launch.storage.data(), &all, sizeof all);
+    launch.params = {launch.storage.data()};
+    return launch;
+}
+
+}  // namespace muser::device::cuda
