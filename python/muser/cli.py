@@ -21,6 +21,7 @@ COMMANDS = (
     "reconcile",
     "ladder",
     "diff",
+    "audit",
     "fixture",
     "devices",
     "doctor",
