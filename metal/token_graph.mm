@@ -341,6 +341,8 @@ std::vector<StageOutput> stage_outputs(Stage stage, const Activations& act,
             return {{"", act.logits}};
         case Stage::swa_stage:
         case Stage::kv_store:
+            // As handed to the plane, before rounding to its type.
+            return {{"k", act.k}, {"v", act.v}};
         case Stage::argmax:
         case Stage::count:
             break;
