@@ -1,7 +1,8 @@
 """`muser diff A B`: are two runs the same, and if not, where do they part?
 
-A and B are dumps (.npy of `decode --dump-logits`), the JSON lines of `decode --json`, or receipts
-(`decode --receipt`), from one machine or from two; both of one kind.
+A and B are dumps (the .npy of `decode --dump-logits`), the JSON lines of
+`decode --json`, or receipts (`decode --receipt`), from one machine or from two;
+both of one kind.
 """
 
 from __future__ import annotations
