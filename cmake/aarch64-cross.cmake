@@ -4,9 +4,9 @@
 #   qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/cpp/tools/muser_hash ...
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
-set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
-set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-set(CMAKE_OBJCXX_COMPILER aarch64-linux-gnu-g++)
+find_program(aarch64_cxx aarch64-linux-gnu-g++ REQUIRED)
+set(CMAKE_CXX_COMPILER ${aarch64_cxx})
+set(CMAKE_OBJCXX_COMPILER ${aarch64_cxx})
 set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH)
