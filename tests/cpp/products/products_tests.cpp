@@ -205,6 +205,8 @@ TEST(Products, WideChunksAndLongRows) {
         check_everywhere(
             make_case(type, 18, 256, 133, Weights::random, Activations::random, random), random);
         check_everywhere(
+            make_case(type, 1100, 256, 9, Weights::random, Activations::random, random), random);
+        check_everywhere(
             make_case(type, 17, 256 * 141, 2, Weights::random, Activations::random, random),
             random);
         if (HasFailure()) return;

@@ -22,17 +22,16 @@ namespace {
 // Superblocks of a row whose prepared activations are on the stack at a time.
 constexpr uint32_t kSegment = 128;
 
-// Lines to fetch ahead of the one in use.
-#ifndef MUSER_AHEAD
-#define MUSER_AHEAD 40
-#endif
-constexpr uint32_t kAhead = MUSER_AHEAD;
+// Lines to fetch ahead of the one in use, into the second cache: the first one's few outstanding
+// requests are for the loads themselves. On a busy Sapphire Rapids core 72 lines gave 0.90 of the
+// plain read rate; 40 gave 0.85, fetching into the first cache 0.82, not fetching 0.77.
+constexpr uint32_t kAhead = 72;
 
 static inline __m512i line(const uint8_t* lines, uint32_t index) {
     return _mm512_load_si512(lines + kLine * index);
 }
 static inline void fetch(const uint8_t* lines, uint32_t index) {
-    _mm_prefetch(reinterpret_cast<const char*>(lines + kLine * (index + kAhead)), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(lines + kLine * (index + kAhead)), _MM_HINT_T1);
 }
 static inline __m512i dword(const int8_t* bytes, uint32_t index) {
     int32_t value;

@@ -16,20 +16,28 @@ static inline uint64_t rows_ns(uint64_t rows, uint64_t row_bytes, const MatVecAr
     return 1 + (read > multiply ? read : multiply);
 }
 
-// ---- mul_mv: a unit is 16 rows, all columns
-// ------------------------------------------------------
+// ---- mul_mv: a unit is some groups of rows, all columns
+// ------------------------------------------
+
+// Prompt chunks gather the activations once per unit or more, so units grow where there are rows
+// enough to keep many threads busy all the same.
+static inline uint64_t unit_rows(const MatVecArgs& args) {
+    if (args.columns < 8 || args.rows < 1024) return kRowGroup;
+    return args.rows < 4096 ? 64 : 128;
+}
 
 template <uint32_t kBytesPer256>
 Work mul_mv_work(const Call& call) {
     const auto args = arguments<MatVecArgs>(call);
     const uint64_t row_bytes = uint64_t{args.cols} * kBytesPer256 / 256;
-    return {(uint64_t{args.rows} + kRowGroup - 1) / kRowGroup, rows_ns(kRowGroup, row_bytes, args)};
+    const uint64_t rows = unit_rows(args);
+    return {(args.rows + rows - 1) / rows, rows_ns(rows, row_bytes, args)};
 }
 
 template <Product kProduct>
 void mul_mv(const Call& call, uint64_t begin, uint64_t end) {
     const auto args = arguments<MatVecArgs>(call);
-    const uint64_t first = begin * kRowGroup;
+    const uint64_t first = begin * unit_rows(args);
     if (begin >= end) return;
     kProduct({
         .weights = buffer<const std::byte>(call, 1),
@@ -38,7 +46,7 @@ void mul_mv(const Call& call, uint64_t begin, uint64_t end) {
         .vectors = buffer<const std::byte>(call, 2),
         .columns = args.columns,
         .first_row = first,
-        .end_row = min_u64(end * kRowGroup, args.rows),
+        .end_row = min_u64(end * unit_rows(args), args.rows),
         .y = buffer<float>(call, 3) + first,
         .y_stride = args.rows,
     });
