@@ -94,6 +94,26 @@ struct Profile {
     double wall_seconds = 0;
 };
 
+// What one traced step touched. Findings are sentences with key=value lines.
+struct TracedArgument {
+    std::string name;
+    uint64_t read_bytes, written_bytes;
+};
+struct TracedDispatch {
+    std::string closure, kernel;
+    std::vector<TracedArgument> arguments;
+};
+struct TraceFinding {
+    std::string kind, kernel, closure;
+    int argument;
+    std::string text;
+};
+struct StepTrace {
+    uint64_t loads = 0, stores = 0, suppressed = 0;
+    std::vector<TracedDispatch> dispatches;
+    std::vector<TraceFinding> findings;
+};
+
 struct KvRows {
     uint32_t element = 2;  // bytes: f16 or f32
     uint64_t rows = 0, kv_heads = 0, head_dim = 0;
@@ -148,6 +168,9 @@ class Engine {
     // stages that do not change their own input: ConfigError), for its own time by the slope.
     Profile profile(uint32_t token, float* logits, bool phase,
                     const std::map<std::string, int>& repeat, const Interrupted& interrupted);
+
+    // decode on the emulator, with every load and store judged. ConfigError on another device.
+    StepTrace trace(uint32_t token, float* logits);
 
     void reset();
     void rollback(uint64_t tokens);

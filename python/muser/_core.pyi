@@ -39,6 +39,16 @@ def sample(
 def schedules() -> list[dict[str, Any]]:
     """The schedule table in order: `name`, `exact` (bool), `differs` (one sentence)."""
 
+def kernels() -> list[dict[str, Any]]:
+    """The kernel catalogue: `name`, `threads` per threadgroup, `per_group` units that one takes,
+    `unit`, `args` (struct of metal/kernels/args.h), `buffers` (argument names from index 1)."""
+
+def trace(engine: "Engine", token: int) -> dict[str, Any]:
+    """One step on the emulator with every load and store judged against the declarations:
+    `loads`, `stores`, `findings` (list of {kind, kernel, closure, argument, text}), `suppressed`,
+    `dispatches` (list of {closure, kernel, arguments: name -> (bytes read, bytes written)}),
+    `logits`. ConfigError on another device."""
+
 def devices() -> list[dict[str, Any]]:
     """Devices of this build: `name`, `usable` (bool), `description`, `isas` (list of str, best
     first; only what this machine can run), `why_not` (str)."""
