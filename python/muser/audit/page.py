@@ -108,6 +108,8 @@ def page(title: str, events: Sequence[Event], result: Result, facts: Mapping[str
     for finding in result.findings:
         if finding["kind"] == "REDUNDANT":
             barriers[finding["barrier"]]["redundant"] = True
+    # Findings number buffers in the order of their events; the page knows them by id.
+    ids = [event["id"] for event in events if event["event"] == "buffer"]
     data = {
         "title": title,
         "facts": dict(facts),
@@ -117,7 +119,15 @@ def page(title: str, events: Sequence[Event], result: Result, facts: Mapping[str
         "barriers": barriers,
         "rows": _rows(events, columns),
         "findings": [
-            {key: finding[key] for key in ("kind", "sentence", "text", "places")}
+            {
+                "kind": finding["kind"],
+                "sentence": finding["sentence"],
+                "text": finding["text"],
+                "places": [
+                    {**place, "object": ids[place["object"]]} if "object" in place else place
+                    for place in finding["places"]
+                ],
+            }
             for finding in result.findings
         ],
     }

@@ -142,7 +142,7 @@ def _tell(
         rows.add_row(name.replace("_", " "), str(value))
     for name, value in result.counts.items():
         rows.add_row(name.replace("_", " "), str(value))
-    rows.add_row("conflicting pairs without an ordering", str(len(result.hazards)))
+    rows.add_row("findings but REDUNDANT", str(len(result.hazards)))
     for name, value in result.barriers.items():
         rows.add_row(f"barriers, {name}", str(value))
     rows.add_row("barriers that can all go together", str(len(result.together)))
