@@ -57,7 +57,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--types", default=",".join(MIXES))
     parser.add_argument("--tokens", type=int, default=40)
-    parser.add_argument("--quick", action="store_true", help="few settings beside the schedules")
+    parser.add_argument("--schedules", default="", help="only these, and nothing beside them")
     arguments = parser.parse_args()
     from muser import _core
 
@@ -70,7 +70,9 @@ def main() -> int:
             path = Path(folder) / f"{types}.gguf"
             fixtures.write("tiny", path, types=types)
             settings: list[dict[str, Any]] = [{"schedule": s} for s in schedules]
-            settings += [
+            if arguments.schedules:
+                settings = [{"schedule": s} for s in arguments.schedules.split(",")]
+            settings += [] if arguments.schedules else [
                 {"schedule": "lean", "barriers": "planned"},
                 {"schedule": "lean", "barriers": "all"},
                 {"schedule": "lean", "serial_dispatch": True},

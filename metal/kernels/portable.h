@@ -115,6 +115,9 @@ static __device__ inline void muser_enter() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    // The block may have been on its multiprocessor for long: lines that kernels in front have read
+    // there since may be old.
+    __threadfence();
 #endif
 }
 // The kernel function and the entry point differ in their parameters: they are overloads, and the
