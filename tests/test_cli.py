@@ -45,7 +45,7 @@ def test_help_is_readable_at_80_columns(command: str) -> None:
 def test_help_lists_every_command_and_exit_code() -> None:
     text = muser("--help").stdout
     for command in cli.COMMANDS:
-        assert re.search(rf"^    {command} ", text, re.MULTILINE)
+        assert re.search(rf"^    {command}\s", text, re.MULTILINE)
     for code, meaning in cli.EXIT_CODES:
         assert f"{code:>3}  {meaning}" in text
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import flags, memory, snapshot
 from .config import Config, refusal
-from .errors import ConfigError, ContextFullError, TokenRangeError
+from .errors import ConfigError, ContextFullError, GGUFError, TokenRangeError
 from .receipt import SCHEMA, fingerprint, machine, versions
 
 if TYPE_CHECKING:
@@ -76,9 +76,18 @@ def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A GGUF's header, checked against the model: `geometry`, `tensors`, `bytes_per_token`,
     `metadata`, `warnings`, `file_bytes`, `header_bytes`. Maps no weights. Raises GGUFError.
     """
+    return _inspect(resolve(path))
+
+
+def _inspect(path: str) -> dict[str, Any]:
     from . import _core
 
-    return _core.inspect(resolve(path))
+    try:
+        return _core.inspect(path)
+    except GGUFError as error:
+        told = str(error)
+        message = told if told.startswith(path) else f"{path}: {told}"
+        raise GGUFError(message, {"path": path, **error.facts}) from None
 
 
 def load(
@@ -114,7 +123,7 @@ class Engine:
 
         self.path = resolve(path)
         self.config = config
-        self.info: dict[str, Any] = _core.inspect(self.path)
+        self.info: dict[str, Any] = _inspect(self.path)
         """What `muser.inspect` told of the file."""
         core_config = config.to_core(self.info["geometry"])
         self.memory: dict[str, int] = _core.memory_estimate(self.path, core_config)
@@ -131,6 +140,11 @@ class Engine:
         _live.add(self)
 
     # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def core(self) -> Any:
+        """The compiled engine, for muser's own modules."""
+        return self._core
 
     @property
     def vocab(self) -> int:

@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         counted.add_row(kind, str(entry["tensors"]), f"{entry['bytes']:,}", share)
     counted.add_row("all", str(len(info["tensors"])), f"{total:,}", "")
     out.print(counted)
-    say(f"file             {info['file_bytes']:,} bytes, header {info['header_bytes']:,}")
+    say(f"file            {info['file_bytes']:,} bytes, header {info['header_bytes']:,}")
     per_token = info["bytes_per_token"]
-    say(f"read per token   {per_token:,} bytes ({size(per_token)})")
+    say(f"read per token  {per_token:,} bytes ({size(per_token)})")
     if arguments.tensors:
         listed = table("tensor", "type", ">shape", ">bytes", ">offset")
         for tensor in info["tensors"]:
@@ -113,10 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
             keys.add_row(key, text if len(text) <= 200 else f"{text[:200]}... ({len(text)} chars)")
         out.print(keys)
     if print_of is not None:
-        say(f"header sha256    {print_of.header_sha256}")
-        say(f"fingerprint      {print_of.digest}")
+        say(f"header sha256   {print_of.header_sha256}")
+        say(f"fingerprint     {print_of.digest}")
         if print_of.file_sha256 is not None:
-            say(f"file sha256      {print_of.file_sha256}")
+            say(f"file sha256     {print_of.file_sha256}")
     for warning in info["warnings"]:
         say(f"warning: {warning}")
     return 0
