@@ -147,6 +147,9 @@ void OrderGraph::forget(Job* job) {
         const bool empty = entry->second.writers.empty() && entry->second.readers.empty();
         entry = empty ? tracked_.erase(entry) : std::next(entry);
     }
+    // The scheduler takes finished nodes off this list only when it next chooses; by then they
+    // would be gone.
+    drop(ready_);
     job->commands.reset();
     // Nodes go when those before them have gone: addresses of the others must stay.
     while (!nodes_.empty() && nodes_.front().done && nodes_.front().job->commands == nullptr) {
