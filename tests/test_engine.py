@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +93,12 @@ def test_a_wrong_out_is_refused_before_the_step(engine: muser.Engine, out: Any, 
 
 @pytest.mark.parametrize("token", [-1, 1024, 1 << 31, 1 << 40, -(1 << 70)])
 def test_tokens_outside_the_vocabulary(engine: muser.Engine, token: int) -> None:
-    for feed in (
+    feeds: list[Callable[[], object]] = [
         lambda: engine.decode_token(token),
         lambda: engine.prefill([1, token]),
         lambda: engine.teacher_forced([1, token]),
-    ):
+    ]
+    for feed in feeds:
         with pytest.raises(muser.TokenRangeError) as caught:
             feed()
         assert caught.value.facts["value"] == token
@@ -121,9 +122,10 @@ def test_any_integer_type_is_a_token(engine: muser.Engine) -> None:
 
 
 def test_nothing_to_feed_is_refused(engine: muser.Engine) -> None:
-    for tokens in ([], "12", b"12"):
+    nothing: list[Any] = [[], "12", b"12"]
+    for tokens in nothing:
         with pytest.raises(muser.ConfigError):
-            engine.prefill(tokens)  # type: ignore[arg-type]
+            engine.prefill(tokens)
 
 
 @pytest.mark.parametrize("label", ["blk.8.attention", "attention", "blk.0.nothing", ""])
@@ -152,13 +154,14 @@ def test_the_context_is_the_limit() -> None:
 
 
 def test_settings_that_the_file_or_the_table_refuse() -> None:
-    for settings, named in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"context": 131_073}, "131072"),
         ({"schedule": "fastest"}, "baseline"),
         ({"schedule": "legacy"}, "allow_inexact"),
-    ):
+    ]
+    for settings, named in refused:
         with pytest.raises(muser.ConfigError, match=named):
-            muser.load("synthetic:tiny", config=muser.Config(**settings))  # type: ignore[arg-type]
+            muser.load("synthetic:tiny", config=muser.Config(**settings))
     inexact = muser.Config(schedule="legacy", allow_inexact=True)
     with muser.load("synthetic:tiny", config=inexact) as engine:
         assert np.isfinite(engine.decode_token(1)).all()
@@ -243,7 +246,7 @@ def test_a_closed_engine_says_so(engine: muser.Engine) -> None:
     engine.close()
     assert engine.closed
     assert "closed" in repr(engine)
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: engine.decode_token(1),
         lambda: engine.prefill([1]),
         lambda: engine.reset(),
@@ -251,7 +254,8 @@ def test_a_closed_engine_says_so(engine: muser.Engine) -> None:
         lambda: engine.rollback(0),
         lambda: engine.position,
         lambda: engine.plan,
-    ):
+    ]
+    for use in uses:
         with pytest.raises(muser.EngineClosed):
             use()
 
