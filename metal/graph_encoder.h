@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "device/command_stream.h"
 #include "metal/context.h"
 #include "metal/kernels/launch_shapes.h"
+#include "metal/kernels/step_reads.h"
 #include "metal/stages.h"
 
 namespace muser {
@@ -30,6 +32,8 @@ struct Argument {
     Access access;
     uint64_t length;
     RowRule rows = {};
+    // Set for a step slot: the kernel reads these of its words, not all of it.
+    std::optional<kernels::StepReadFacts> step = {};
 };
 
 enum class BarrierMode {

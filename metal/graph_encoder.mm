@@ -9,6 +9,25 @@
 #endif
 
 namespace muser {
+namespace {
+
+#if !defined(__APPLE__)
+// The words of the step slot that a kernel reads, each a range of its own.
+void declare_step_reads(std::string_view kernel, const Argument& argument,
+                        std::vector<stream::DeclaredAccess>& accesses) {
+    for (const kernels::StepRead& read : kernels::step_reads(kernel, *argument.step)) {
+        stream::DeclaredAccess access{argument.index, Access::read, read.offset, read.bytes, {}};
+        if (read.if_overwrite) {
+            access.rows = {
+                true, argument.index, RowRule::kConstant, offsetof(StepValues, overwrite) / 4,
+                0,    read.bytes};
+        }
+        accesses.push_back(access);
+    }
+}
+#endif
+
+}  // namespace
 
 GraphEncoder::GraphEncoder(Context& context, Options options)
     : context_(context), options_(std::move(options)) {
@@ -156,6 +175,10 @@ void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args
     accesses.reserve(arguments.size());
     for (const Argument& argument : arguments) {
         if (argument.length == 0) continue;
+        if (argument.step) {
+            declare_step_reads(kernel, argument, accesses);
+            continue;
+        }
         accesses.push_back({argument.index, argument.access, 0, argument.length, argument.rows});
     }
     portable::declare_accesses(encoder_.get(), accesses);

@@ -15,17 +15,17 @@ struct Heads {
 
 inline void rope(GraphEncoder& g, const Step& step, const Vector& x, uint32_t head_dim) {
     g.dispatch("rope_f32", RopeArgs{x.n / head_dim, head_dim}, x.n / 2, 1,
-               {step.argument(), x.value(2, Access::read_write)});
+               {step.argument({.head_dim = head_dim}), x.value(2, Access::read_write)});
 }
 
 inline void kv_store(GraphEncoder& g, const Step& step, const Vector& k, const Vector& v,
                      const Planes& to) {
-    g.dispatch(
-        "kv_store_" + std::string(to.type()),
-        KvStoreArgs{to.width, to.view.id, to.journal_k != nullptr}, to.width, 1,
-        {step.argument(), k.value(2, Access::read), v.value(3, Access::read), to.written(4, to.k),
-         to.replaced(4, to.k), to.written(5, to.v), to.replaced(5, to.v),
-         to.journaled(6, to.journal_k, to.k), to.journaled(7, to.journal_v, to.v)});
+    g.dispatch("kv_store_" + std::string(to.type()),
+               KvStoreArgs{to.width, to.view.id, to.journal_k != nullptr}, to.width, 1,
+               {step.argument({.view = to.view.id, .journal = to.journal_k != nullptr}),
+                k.value(2, Access::read), v.value(3, Access::read), to.written(4, to.k),
+                to.replaced(4, to.k), to.written(5, to.v), to.replaced(5, to.v),
+                to.journaled(6, to.journal_k, to.k), to.journaled(7, to.journal_v, to.v)});
 }
 
 // The ring's older rows and this token's own, in position order.
@@ -74,8 +74,8 @@ inline void attend_chunks(GraphEncoder& g, bool gqa, const Step& step, const Hea
     const std::string kernel =
         (gqa ? "attend_chunks_gqa_" : "attend_chunks_") + std::string(from.type());
     g.dispatch(kernel, attend_args(heads, from, 0), bucket, gqa ? heads.kv : heads.query,
-               {step.argument(), q.value(2, Access::read), from.visible(3, from.k),
-                from.visible(4, from.v),
+               {step.argument({.view = from.view.id}), q.value(2, Access::read),
+                from.visible(3, from.k), from.visible(4, from.v),
                 partials_argument(5, partials, heads, from, bucket, Access::write)});
 }
 
@@ -83,7 +83,8 @@ inline void attend_combine(GraphEncoder& g, const Step& step, const Heads& heads
                            const Planes& from, const Partials& partials, uint32_t bucket,
                            const Vector& out) {
     g.dispatch("attend_combine_f32", attend_args(heads, from, 0), out.n, 1,
-               {step.argument(), partials_argument(2, partials, heads, from, bucket, Access::read),
+               {step.argument({.view = from.view.id}),
+                partials_argument(2, partials, heads, from, bucket, Access::read),
                 out.value(3, Access::write)});
 }
 
@@ -93,7 +94,8 @@ inline void attend_combine_gate(GraphEncoder& g, const Step& step, const Heads& 
                                 const Vector& gate, const Vector& out) {
     g.dispatch(
         "attend_combine_gate_b16", attend_args(heads, from, out.blocks()), out.n, 1,
-        {step.argument(), partials_argument(2, partials, heads, from, bucket, Access::read),
+        {step.argument({.view = from.view.id}),
+         partials_argument(2, partials, heads, from, bucket, Access::read),
          gate.value(3, Access::read), out.value(4, Access::write), out.block(5, Access::write)});
 }
 
@@ -106,9 +108,13 @@ inline void qk_norm_rope_store(GraphEncoder& g, const Step& step, const Heads& h
                            rope,        eps};
     g.dispatch(
         "qk_norm_rope_store_" + std::string(to.type()), args, heads.query + 2 * heads.kv, 1,
-        {step.argument(), weight_argument(2, q_weight), weight_argument(3, k_weight),
-         q.value(4, Access::read_write), k.value(5, Access::read), v.value(6, Access::read),
-         to.written(7, to.k), to.replaced(7, to.k), to.written(8, to.v), to.replaced(8, to.v),
+        {step.argument({.view = to.view.id,
+                        .head_dim = heads.dim,
+                        .journal = to.journal_k != nullptr,
+                        .rope = rope}),
+         weight_argument(2, q_weight), weight_argument(3, k_weight), q.value(4, Access::read_write),
+         k.value(5, Access::read), v.value(6, Access::read), to.written(7, to.k),
+         to.replaced(7, to.k), to.written(8, to.v), to.replaced(8, to.v),
          to.journaled(9, to.journal_k, to.k), to.journaled(10, to.journal_v, to.v)});
 }
 

@@ -34,8 +34,8 @@ struct Vector {
 struct Step {
     const Buffer* buffer = nullptr;
     uint64_t offset = 0;
-    Argument argument(uint32_t index = 1) const {
-        return {index, buffer, offset, Access::read, MUSER_STEP_BYTES, {}};
+    Argument argument(const kernels::StepReadFacts& facts = {}) const {
+        return {1, buffer, offset, Access::read, MUSER_STEP_BYTES, {}, facts};
     }
 };
 
