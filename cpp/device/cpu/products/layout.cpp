@@ -18,21 +18,39 @@ uint8_t* lane(uint8_t* lines, size_t line, size_t row, size_t byte = 0) {
     return lines + kLine * line + 4 * row + byte;
 }
 
-uint8_t bit5(const BlockQ5_K& block, size_t element) {
-    const size_t j = element / 32;
-    const size_t l = element % 32;
-    const uint8_t nibbles = block.qs[j / 2 * 32 + l];
-    const uint8_t low = j % 2 == 0 ? nibbles & 15 : nibbles >> 4;
-    return static_cast<uint8_t>(low | ((block.qh[l] >> j) & 1) << 4);
+// Dwords 0 ... count - 1 of `bytes` into the row's lanes of lines first, first + step, ...
+void put_dwords(const uint8_t* bytes, size_t count, uint8_t* lines, size_t first, size_t step,
+                size_t row) {
+    for (size_t i = 0; i < count; ++i) {
+        std::memcpy(lane(lines, first + step * i, row), bytes + 4 * i, 4);
+    }
 }
 
-uint8_t bit6(const BlockQ6_K& block, size_t element) {
-    const size_t half = element / 128;
-    const size_t part = element % 128 / 32;
-    const size_t l = element % 32;
-    const uint8_t nibbles = block.ql[64 * half + part % 2 * 32 + l];
-    const uint8_t low = part < 2 ? nibbles & 15 : nibbles >> 4;
-    return static_cast<uint8_t>(low | ((block.qh[32 * half + l] >> (2 * part)) & 3) << 4);
+// The unsigned weights of a superblock, a byte each.
+void unpack(const BlockQ5_K& block, uint8_t w[256]) {
+    for (size_t c = 0; c < 4; ++c) {
+        for (size_t l = 0; l < 32; ++l) {
+            const unsigned nibbles = block.qs[32 * c + l];
+            const unsigned bits = block.qh[l] >> (2 * c);
+            w[64 * c + l] = static_cast<uint8_t>((nibbles & 15) | (bits & 1) << 4);
+            w[64 * c + 32 + l] = static_cast<uint8_t>(nibbles >> 4 | (bits & 2) << 3);
+        }
+    }
+}
+
+void unpack(const BlockQ6_K& block, uint8_t w[256]) {
+    for (size_t half = 0; half < 2; ++half) {
+        const uint8_t* ql = block.ql + 64 * half;
+        const uint8_t* qh = block.qh + 32 * half;
+        for (size_t l = 0; l < 32; ++l) {
+            uint8_t* to = w + 128 * half + l;
+            const unsigned a = ql[l], b = ql[32 + l], h = qh[l];
+            to[0] = static_cast<uint8_t>((a & 15) | (h & 3) << 4);
+            to[32] = static_cast<uint8_t>((b & 15) | (h & 12) << 2);
+            to[64] = static_cast<uint8_t>(a >> 4 | (h & 48));
+            to[96] = static_cast<uint8_t>(b >> 4 | (h & 192) >> 2);
+        }
+    }
 }
 
 // One superblock of one row into its lanes. `lines` is the superblock's first line; `d` is where
@@ -47,39 +65,38 @@ void put_factors(const uint16_t d, const uint16_t dmin, const uint8_t* scales, u
 
 void put(const BlockQ4_K& block, uint8_t* lines, uint8_t*, size_t row) {
     put_factors(block.d, block.dmin, block.scales, lines, row);
-    for (size_t i = 0; i < 32; ++i) std::memcpy(lane(lines, 4 + i, row), block.qs + 4 * i, 4);
+    put_dwords(block.qs, 32, lines, 4, 1, row);
 }
 
 void put(const BlockQ5_K& block, uint8_t* lines, uint8_t*, size_t row) {
     put_factors(block.d, block.dmin, block.scales, lines, row);
-    for (size_t i = 0; i < 8; ++i) {
-        for (size_t byte = 0; byte < 4; ++byte) {
-            uint8_t high = 0;
-            for (size_t k = 0; k < 4; ++k) {
-                const uint8_t easy = bit5(block, 32 * k + 4 * i + byte);
-                const uint8_t hard = bit5(block, 32 * (4 + k) + 4 * i + byte);
-                *lane(lines, 4 + 5 * i + k, row, byte) =
-                    static_cast<uint8_t>(easy << 3 | (hard & 7));
-                high = static_cast<uint8_t>(high | (hard >> 3) << (2 * k));
-            }
-            *lane(lines, 8 + 5 * i, row, byte) = high;
+    uint8_t w[256], high[32] = {};
+    unpack(block, w);
+    for (size_t k = 0; k < 4; ++k) {
+        const uint8_t* easy = w + 32 * k;
+        const uint8_t* hard = w + 128 + 32 * k;
+        uint8_t bytes[32];
+        for (size_t i = 0; i < 32; ++i) {
+            bytes[i] = static_cast<uint8_t>(easy[i] << 3 | (hard[i] & 7));
+            high[i] = static_cast<uint8_t>(high[i] | (hard[i] >> 3) << (2 * k));
         }
+        put_dwords(bytes, 8, lines, 4 + k, 5, row);
     }
+    put_dwords(high, 8, lines, 8, 5, row);
 }
 
 void put(const BlockQ6_K& block, uint8_t* lines, uint8_t* d, size_t row) {
     std::memcpy(d + 2 * row, &block.d, 2);
-    for (size_t g = 0; g < 4; ++g) std::memcpy(lane(lines, g, row), block.scales + 4 * g, 4);
-    for (size_t i = 0; i < 16; ++i) {
-        for (size_t byte = 0; byte < 4; ++byte) {
-            uint8_t w[4];
-            for (size_t k = 0; k < 4; ++k) w[k] = bit6(block, 4 * (16 * k + i) + byte);
-            *lane(lines, 4 + 3 * i, row, byte) = static_cast<uint8_t>(w[0] << 2 | (w[3] & 3));
-            *lane(lines, 5 + 3 * i, row, byte) = static_cast<uint8_t>(w[1] | (w[3] >> 4) << 6);
-            *lane(lines, 6 + 3 * i, row, byte) =
-                static_cast<uint8_t>(w[2] | ((w[3] >> 2) & 3) << 6);
-        }
+    put_dwords(reinterpret_cast<const uint8_t*>(block.scales), 4, lines, 0, 1, row);
+    uint8_t w[256], bytes[3][64];
+    unpack(block, w);
+    for (size_t i = 0; i < 64; ++i) {
+        const unsigned last = w[192 + i];
+        bytes[0][i] = static_cast<uint8_t>(w[i] << 2 | (last & 3));
+        bytes[1][i] = static_cast<uint8_t>(w[64 + i] | (last & 48) << 2);
+        bytes[2][i] = static_cast<uint8_t>(w[128 + i] | (last & 12) << 4);
     }
+    for (size_t k = 0; k < 3; ++k) put_dwords(bytes[k], 16, lines, 4 + k, 3, row);
 }
 
 struct SuperblockQ8_0 {
@@ -90,9 +107,9 @@ void put(const SuperblockQ8_0& superblock, uint8_t* lines, uint8_t*, size_t row)
     for (size_t j = 0; j < 8; ++j) {
         const BlockQ8_0& block = superblock.blocks[j];
         std::memcpy(lines + 32 * j + 2 * row, &block.d, 2);
-        for (size_t i = 0; i < 32; ++i) {
-            *lane(lines, 4 + 8 * j + i / 4, row, i % 4) = static_cast<uint8_t>(block.qs[i] + 128);
-        }
+        uint8_t bytes[32];
+        for (size_t i = 0; i < 32; ++i) bytes[i] = static_cast<uint8_t>(block.qs[i] + 128);
+        put_dwords(bytes, 8, lines, 4 + 8 * j, 1, row);
     }
 }
 
