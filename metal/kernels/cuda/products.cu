@@ -151,16 +151,14 @@ static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
     const uint column = blockIdx.y;
     const uint lane = threadIdx.x & 31u;
     const float acc = r32_rows<Type, 2>(args, part, group, column, shared);
-    float* gates = reinterpret_cast<float*>(shared.x);
-    __syncthreads();  // the activations of warp 0 are done with
-    if (threadIdx.x < MUSER_R32_ROWS) gates[lane] = acc;
-    __syncthreads();
-    if (threadIdx.x >= 32 && threadIdx.x < 64) gates[32 + lane] = acc;
+    // Warp 1 has the up products. All activations are done with: the chains came after a barrier.
+    float* ups = reinterpret_cast<float*>(shared.x - (threadIdx.x >> 5));
+    if (threadIdx.x >= 32 && threadIdx.x < 64) ups[lane] = acc;
     __syncthreads();
     if (threadIdx.x >= 32) return;
     const uint row = MUSER_R32_ROWS * group + lane;
     float* y = reinterpret_cast<float*>(part.y) + static_cast<size_t>(column) * part.rows;
-    if (row < part.rows) y[row] = muser_silu_mul(acc, gates[32 + lane]);
+    if (row < part.rows) y[row] = muser_silu_mul(acc, ups[lane]);
     if (part.y_blocks == 0) return;
 
     const uint block = group / 8;
