@@ -33,6 +33,7 @@ struct Node {
     // Kept by the scheduler.
     uint64_t priority = 0;
     uint64_t started = 0, finished = 0;  // threadgroups
+    double start_seconds = 0;
 };
 
 class OrderGraph {

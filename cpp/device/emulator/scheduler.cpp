@@ -15,6 +15,22 @@ double now() {
         .count();
 }
 
+// Notes when the dispatch ran, as part of its closure.
+void record_time(const Node& node) {
+    stream::CommandBuffer& commands = *node.job->commands;
+    if (!commands.time_labels) return;
+    const uint32_t label = node.dispatch->label;
+    const auto known =
+        std::find_if(commands.label_times.begin(), commands.label_times.end(),
+                     [&](const stream::LabelTime& time) { return time.label == label; });
+    if (known == commands.label_times.end()) {
+        commands.label_times.push_back({label, node.start_seconds, now()});
+    } else {
+        known->start_seconds = std::min(known->start_seconds, node.start_seconds);
+        known->end_seconds = now();
+    }
+}
+
 }  // namespace
 
 bool may_write(const stream::Dispatch& dispatch, uint32_t argument) {
@@ -235,6 +251,7 @@ bool Scheduler::start_group(Node* node) {
         }
         if (tracer_) tracer_->begin_dispatch(commands, dispatch, kernel.traced);
     }
+    if (node->started == 0) node->start_seconds = now();
     if (total == 0) {
         if (tracer_) tracer_->end_dispatch();
         if (graph_.finish(node)) complete(node->job);
@@ -276,7 +293,7 @@ bool Scheduler::start_group(Node* node) {
         static_cast<uint32_t>(index / dispatch.groups.x / dispatch.groups.y % dispatch.groups.z);
     launch.threads = threads;
     (*slot)->node = node;
-    (*slot)->group->start(launch, index);
+    (*slot)->group->start(launch, index, tracer_ != nullptr);
     if (tracer_) tracer_->begin_group(*(*slot)->group);
     return true;
 }
@@ -297,6 +314,7 @@ void Scheduler::finish_group(Running& running) {
     }
     if (node->done) return;  // of a job that has failed meanwhile
     if (++node->finished == node->dispatch->groups.count()) {
+        record_time(*node);
         if (tracer_) tracer_->end_dispatch();
         if (graph_.finish(node)) complete(node->job);
     }

@@ -11,6 +11,9 @@
 
 namespace muser::emulator {
 
+// Where a lane stands: the byte before the return address lies in the call itself.
+#define MUSER_SITE (static_cast<const char*>(__builtin_return_address(0)) - 1)
+
 namespace {
 
 thread_local Lane* t_lane = nullptr;
@@ -51,15 +54,21 @@ uint32_t post(Lane& lane, uint32_t value, const void* site) {
 }
 
 // A lane that never came to this operation is an error: its value does not exist.
-bool has_posted(const Lane& lane, uint32_t source, const void* site) {
+bool has_posted(const Lane& lane, uint32_t source, uint32_t set, const void* site) {
     const SimdGroup& simd = *lane.simd;
-    if (source < simd.width && simd.lanes[source].operations >= lane.operations) return true;
+    const bool came = source < simd.width && simd.lanes[source].operations >= lane.operations;
+    const bool elsewhere = came && simd.group->strict() && simd.sites[set][source] != site;
+    if (came && !elsewhere) return true;
     GroupFault fault;
     fault.kind = GroupFault::Kind::divergent_simd;
     fault.lane = lane.thread;
     fault.other = lane.thread - lane.index + source;
     fault.site = site;
-    if (source < simd.width) fault.other_site = simd.lanes[source].barrier_site;
+    if (elsewhere) {
+        fault.other_site = simd.sites[set][source];
+    } else if (source < simd.width) {
+        fault.other_site = simd.lanes[source].barrier_site;
+    }
     simd.group->report(fault);
     return false;
 }
@@ -92,9 +101,10 @@ Threadgroup::Threadgroup(uint32_t max_threads)
       simds_((max_threads + 31) / 32),
       arena_(new std::byte[kArenaBytes]) {}
 
-void Threadgroup::start(const GroupLaunch& launch, uint64_t serial) {
+void Threadgroup::start(const GroupLaunch& launch, uint64_t serial, bool strict) {
     launch_ = launch;
     serial_ = serial;
+    strict_ = strict;
     fault_ = {};
     arrays_.clear();
     arena_used_ = 0;
@@ -183,7 +193,8 @@ bool Threadgroup::pass_barrier() {
     }
     for (uint32_t i = 0; i < launch_.threads; ++i) {
         Lane& lane = lanes_[i];
-        if (lane.barrier_flags != waiting->barrier_flags) {
+        if (lane.barrier_flags != waiting->barrier_flags ||
+            (strict_ && lane.barrier_site != waiting->barrier_site)) {
             GroupFault fault;
             fault.kind = GroupFault::Kind::divergent_barrier;
             fault.lane = waiting->thread;
@@ -236,26 +247,26 @@ void Threadgroup::stop(const GroupFault& fault) {
     Lane& lane = *t_lane;
     lane.state = Lane::State::barrier;
     lane.barrier_flags = flags;
-    lane.barrier_site = __builtin_return_address(0);
+    lane.barrier_site = MUSER_SITE;
     lane.simd->runnable &= ~(1u << lane.index);
     resume(lane.fiber, *lane.simd, next_runnable(*lane.simd, lane.index));
 }
 
 [[gnu::noinline]] uint32_t lane_shuffle(uint32_t value, uint32_t operand, bool exclusive_or) {
     Lane& lane = *t_lane;
-    const void* site = __builtin_return_address(0);
+    const void* site = MUSER_SITE;
     const uint32_t set = post(lane, value, site);
     const uint32_t source = (exclusive_or ? lane.index ^ operand : operand) & 31u;
-    return has_posted(lane, source, site) ? lane.simd->values[set][source] : 0xa5a5a5a5u;
+    return has_posted(lane, source, set, site) ? lane.simd->values[set][source] : 0xa5a5a5a5u;
 }
 
 [[gnu::noinline]] uint32_t lane_max(uint32_t value) {
     Lane& lane = *t_lane;
-    const void* site = __builtin_return_address(0);
+    const void* site = MUSER_SITE;
     const uint32_t set = post(lane, value, site);
     uint32_t largest = value;
     for (uint32_t i = 0; i < lane.simd->width; ++i) {
-        if (!has_posted(lane, i, site)) return 0xa5a5a5a5u;
+        if (!has_posted(lane, i, set, site)) return 0xa5a5a5a5u;
         const uint32_t other = lane.simd->values[set][i];
         if (other > largest) largest = other;
     }

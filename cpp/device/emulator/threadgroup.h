@@ -77,7 +77,9 @@ class Threadgroup {
 
     explicit Threadgroup(uint32_t max_threads);
 
-    void start(const GroupLaunch& launch, uint64_t serial);
+    // `strict`: lanes meet in the same call of a barrier or SIMD operation, not only in the same
+    // number of them. For code whose calls the compiler has not duplicated: the traced kernels.
+    void start(const GroupLaunch& launch, uint64_t serial, bool strict);
     // Runs one SIMD group that can run, chosen by `pick`, until all its lanes wait or have
     // returned. False when the threadgroup is finished (or stopped by a fault).
     bool step(uint64_t pick);
@@ -86,6 +88,7 @@ class Threadgroup {
     const GroupFault& fault() const { return fault_; }
     const GroupLaunch& launch() const { return launch_; }
     uint64_t serial() const { return serial_; }  // as given to start()
+    bool strict() const { return strict_; }
     uint32_t max_threads() const { return max_threads_; }
     const std::vector<ThreadgroupArray>& arrays() const { return arrays_; }
     const std::byte* arena() const { return arena_.get(); }
@@ -117,6 +120,7 @@ class Threadgroup {
     uint32_t threadgroup_epoch_ = 0;
     uint32_t device_epoch_ = 0;
     bool busy_ = false;
+    bool strict_ = false;
 };
 
 // The lane that runs on this thread, or null.

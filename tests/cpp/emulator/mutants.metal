@@ -143,6 +143,22 @@ kernel void mutant_divergent_barrier(constant VectorArgs& args [[buffer(0)]],
 }
 MUSER_KERNEL(mutant_divergent_barrier, VectorArgs, 2)
 
+// As many barriers in both branches, but not the same one.
+kernel void mutant_two_barriers(constant VectorArgs& args [[buffer(0)]],
+                                device const float* x [[buffer(1)]], device float* y [[buffer(2)]],
+                                MUSER_THREAD) {
+    MUSER_THREADGROUP(float, values, 8);
+    if (lane == 0) values[simd] = x[tid];
+    if (tid < args.n) {
+        threadgroup_barrier(mem_flags::mem_threadgroup);  // MARK two_barriers one
+        if (tid == 0) y[0] = values[0];
+    } else {
+        threadgroup_barrier(mem_flags::mem_threadgroup);  // MARK two_barriers other
+        if (tid == args.n) y[1] = values[1];
+    }
+}
+MUSER_KERNEL(mutant_two_barriers, VectorArgs, 2)
+
 // A shuffle that half of the SIMD group skips, and the other half reads from.
 kernel void mutant_divergent_simd(constant VectorArgs& args [[buffer(0)]],
                                   device const float* x [[buffer(1)]],

@@ -192,6 +192,27 @@ TEST(Errors, EmptyCommandBufferCompletes) {
     r.run();
 }
 
+TEST(Times, OfEachClosureWhereAsked) {
+    for (const bool asked : {false, true}) {
+        Machine machine;
+        Recording r(machine);
+        const auto x = machine.upload(std::vector<float>(kN));
+        const auto y = machine.upload(std::vector<float>(kN));
+        copy(r, x, y);
+        r.barrier();
+        copy(r, y, x);
+        r.commands()->time_labels = asked;
+        r.run();
+        const auto& times = r.commands()->label_times;
+        ASSERT_EQ(times.size(), asked ? 2u : 0u);
+        if (!asked) continue;
+        EXPECT_LE(r.commands()->start_seconds, times[0].start_seconds);
+        EXPECT_LE(times[0].start_seconds, times[0].end_seconds);
+        EXPECT_LE(times[0].end_seconds, times[1].start_seconds);
+        EXPECT_LE(times[1].end_seconds, r.commands()->end_seconds);
+    }
+}
+
 TEST(Catalogue, LaunchShapesAndKernelsAgree) {
     struct ArgsSize {
         std::string_view name;

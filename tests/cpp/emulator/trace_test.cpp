@@ -151,6 +151,15 @@ TEST(Mutant, DivergentBarrier) {
     expect_finding(r, FindingKind::divergent_barrier, -1, "", {"divergent_barrier barrier", ""});
 }
 
+TEST(Mutant, TwoBarriersForOne) {
+    Machine m;
+    Recording r(m);
+    r.dispatch_groups("mutant_two_barriers", VectorArgs{100, 0}, {1, 1, 1}, 256,
+                      {reads(1, m.upload(std::vector<float>(256))), writes(2, m.blank(8))});
+    expect_finding(r, FindingKind::divergent_barrier, -1, "",
+                   {"two_barriers one", "two_barriers other"});
+}
+
 TEST(Mutant, DivergentShuffle) {
     Machine m;
     Recording r(m);
