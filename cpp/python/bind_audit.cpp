@@ -9,6 +9,7 @@
 #include "audit/mutate.h"
 #include "audit/oracle.h"
 #include "cpp/python/session.h"
+#include "metal/stages.h"
 
 namespace muser::python {
 namespace {
@@ -406,11 +407,26 @@ py::list record(Session& session, uint64_t position, uint32_t tokens) {
     return events_of(trace);
 }
 
+// Where the source states barriers, and why: for the docs page.
+py::dict barrier_sites() {
+    py::list closures;
+    for (const StageInfo& stage : kStages) {
+        closures.append(py::dict(py::arg("closure") = stage.name, py::arg("why") = stage.barrier));
+    }
+    py::list sites;
+    for (const BarrierSite& site : kBarrierSites) {
+        sites.append(py::dict(py::arg("site") = site.name, py::arg("resources") = site.resources,
+                              py::arg("hazard") = site.hazard, py::arg("why") = site.why));
+    }
+    return py::dict(py::arg("closures") = closures, py::arg("sites") = sites);
+}
+
 }  // namespace
 
 void bind_audit(py::module_& module) {
     module.def("audit", &run_audit, py::arg("events"));
     module.def("mutate", &run_mutate, py::arg("events"));
+    module.def("barrier_sites", &barrier_sites);
     const py::object engine = module.attr("Engine");
     engine.attr("record") = py::cpp_function(&record, py::name("record"), py::is_method(engine),
                                              py::arg("position"), py::arg("tokens"));

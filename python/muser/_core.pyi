@@ -58,6 +58,21 @@ def memory_estimate(path: str, config: Config) -> dict[str, int]:
     `weights_repacked`, `kv`, `shadow`, `journal`, `activations`, `total` (without the mapped file).
     """
 
+def audit(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Judges a trace (docs/audit-trace.md): `findings` (list of dict: kind, sentence, text, places,
+    and where they apply pair, ordering, repair, model, barrier), `barriers` {broad, targeted,
+    redundant}, `redundant_together` (list of barrier numbers), `dispatches`, `accesses`, `pairs`,
+    `command_buffers`. ConfigError for an unsound trace."""
+
+def mutate(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Judges every mutant of a trace by the checker and by the oracle: `total`, `reported`,
+    `missed`, `extra`, `silent_redundant`, `silent_is_redundant`, `kinds`, `together`,
+    `together_sound`, `disagreements`. ConfigError for a trace that has findings itself."""
+
+def barrier_sites() -> dict[str, list[dict[str, str]]]:
+    """What the source says of its barriers: `closures` (closure, why) for the one before each
+    closure, `sites` (site, resources, hazard, why) for those that name their resources."""
+
 class Config:
     """What the engine is told; the package's `muser.Config` fills it. Attributes only."""
 

@@ -45,9 +45,9 @@ def audit(events: Sequence[Event]) -> Result:
 
 def mutate(events: Sequence[Event]) -> dict[str, Any]:
     """Judges every mutant of a trace without findings, by the checker and by the oracle: `total`,
-    `reported`, `missed`, `extra`, `silent_redundant`, `silent_is_redundant`, `kinds` (name -> total,
-    reported, unsound), `together`, `together_sound`, `disagreements`. ConfigError for a trace with
-    findings."""
+    `reported`, `missed`, `extra`, `silent_redundant`, `silent_is_redundant`, `kinds` (name ->
+    total, reported, unsound), `together`, `together_sound`, `disagreements`. ConfigError for a
+    trace with findings."""
     from .. import _core
 
     return _core.mutate(events)

@@ -59,7 +59,7 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("--record", metavar="FILE", help="write the trace (JSON Lines)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--html", metavar="FILE", help="draw it: one self-contained page")
-    add_json(output)  # type: ignore[arg-type]
+    add_json(output)
     add_engine(parser)
     parser.set_defaults(run=run)
 
