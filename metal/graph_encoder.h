@@ -34,6 +34,9 @@ struct Argument {
     RowRule rows = {};
     // Set for a step slot: the kernel reads these of its words, not all of it.
     std::optional<kernels::StepReadFacts> step = {};
+    // Set for the block form of n elements (or several, one after the other) whose sums of 16 the
+    // kernel does not need. A device's own variant may read them: the same kernel wrote them.
+    uint32_t without_sums = 0;
 };
 
 enum class BarrierMode {

@@ -25,6 +25,20 @@ void declare_step_reads(std::string_view kernel, const Argument& argument,
         accesses.push_back(access);
     }
 }
+
+// hi and lo, then the scales: all of a block form but its sums.
+void declare_without_sums(const Argument& argument, std::vector<stream::DeclaredAccess>& accesses) {
+    const uint64_t n = argument.without_sums;
+    const uint64_t one = MUSER_BLOCK_FORM_BYTES(n);
+    for (uint64_t at = 0; at < argument.length; at += one) {
+        accesses.push_back({argument.index, argument.access, at, MUSER_BLOCK_SUMS(n), {}});
+        accesses.push_back({argument.index,
+                            argument.access,
+                            at + MUSER_BLOCK_SCALES(n),
+                            one - MUSER_BLOCK_SCALES(n),
+                            {}});
+    }
+}
 #endif
 
 }  // namespace
@@ -177,6 +191,10 @@ void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args
         if (argument.length == 0) continue;
         if (argument.step) {
             declare_step_reads(kernel, argument, accesses);
+            continue;
+        }
+        if (argument.without_sums != 0) {
+            declare_without_sums(argument, accesses);
             continue;
         }
         accesses.push_back({argument.index, argument.access, 0, argument.length, argument.rows});

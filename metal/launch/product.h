@@ -20,6 +20,16 @@ inline void embed(GraphEncoder& g, const Step& step, const DeviceWeight& table,
                {step.argument(), row, hidden.value(3, Access::write)});
 }
 
+// What a product reads of its activations. Q8_0 alone has neither minimum nor offset, and so no
+// use for the sums.
+inline Argument product_input(uint32_t index, const DeviceWeight& weight, const Vector& x,
+                              uint32_t rows) {
+    if (!weight.quantised) return x.value(index, Access::read, rows);
+    Argument input = x.block(index, Access::read, rows);
+    if (weight.type == model::TensorType::Q8_0) input.without_sums = x.n;
+    return input;
+}
+
 // y = weight * x, for `rows` vectors that follow each other.
 inline void mul_mv(GraphEncoder& g, const DeviceWeight& weight, const Vector& x, const Vector& y,
                    uint32_t rows = 1) {
@@ -27,8 +37,7 @@ inline void mul_mv(GraphEncoder& g, const DeviceWeight& weight, const Vector& x,
     const std::string kernel =
         "mul_mv_" + weight.type_name + (weight.quantised ? "_b16" : "_f32") + weight.layout;
     g.dispatch(kernel, args, weight.rows, rows,
-               {weight_argument(1, weight),
-                weight.quantised ? x.block(2, Access::read, rows) : x.value(2, Access::read, rows),
+               {weight_argument(1, weight), product_input(2, weight, x, rows),
                 y.value(3, Access::write, rows)});
 }
 
@@ -42,7 +51,7 @@ inline void mul_mv_silu(GraphEncoder& g, const DeviceWeight& gate, const DeviceW
                         const Vector& x, const Vector& y, uint32_t rows = 1) {
     const MatVecArgs args{gate.rows, gate.cols, rows, y.blocks()};
     g.dispatch("mul_mv_silu_" + gate.type_name + "_b16" + gate.layout, args, gate.rows, rows,
-               {weight_argument(1, gate), weight_argument(2, up), x.block(3, Access::read, rows),
+               {weight_argument(1, gate), weight_argument(2, up), product_input(3, gate, x, rows),
                 y.value(4, Access::write, rows), y.block(5, Access::write, rows)});
 }
 
