@@ -184,7 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
     out.print(told_error)
     say(
         f"{first.tok_s:.1f} tok/s, {model_rate / 1e9:.2f} GB/s of weights: "
-        f"{100 * model_rate / read:.0f} % of the {read / 1e9:.1f} GB/s that this machine reads"
+        f"{100 * model_rate / read:.0f} % of the {read / 1e9:.1f} GB/s this machine reads"
     )
     say("(a model of this size lives in the caches and its steps are mostly overhead)")
     for name, good in checks.items():

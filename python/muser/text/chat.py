@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from ..errors import ConfigError, TokenizerError
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, not_installed
 
 Message = Mapping[str, Any]
 
@@ -26,8 +26,11 @@ class ChatTemplate:
     def __init__(self, tokenizer: Tokenizer, *, now: datetime | None = None) -> None:
         """now: what the template's `strftime_now` tells; None: the time of each call. A file
         without a template, or with one that does not parse, is a TokenizerError."""
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        try:
+            from jinja2 import TemplateError
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError as error:
+            raise not_installed("jinja2") from error
 
         if tokenizer.chat_template is None:
             raise TokenizerError(

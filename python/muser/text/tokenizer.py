@@ -7,12 +7,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import TokenizerError, TokenRangeError
+from ..errors import ConfigError, TokenizerError, TokenRangeError
 from .alphabet import CHARACTER_OF, token_bytes
 from .split import PATTERNS
 from .stream import TextStream
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+
+
+def not_installed(package: str) -> ConfigError:
+    """What to say where an optional package is missing."""
+    return ConfigError(
+        f"text needs the package {package}: pip install 'muser[text]'", {"package": package}
+    )
 
 
 def _text(raw: bytes, what: str, index: int) -> str:
@@ -189,8 +196,11 @@ class Tokenizer:
 
 
 def _make_bpe(vocabulary: Mapping[str, int], merges: Sequence[bytes], pattern: str) -> Any:
-    from tokenizers import Regex, models, pre_tokenizers
-    from tokenizers import Tokenizer as Library
+    try:
+        from tokenizers import Regex, models, pre_tokenizers
+        from tokenizers import Tokenizer as Library
+    except ImportError as error:
+        raise not_installed("tokenizers") from error
 
     missing = [byte for byte, character in CHARACTER_OF.items() if character not in vocabulary]
     if missing:
