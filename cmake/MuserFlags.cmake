@@ -16,8 +16,6 @@ add_library(muser_flags INTERFACE)
 target_link_libraries(muser_flags INTERFACE Threads::Threads)
 target_include_directories(muser_flags INTERFACE ${PROJECT_SOURCE_DIR}/cpp ${PROJECT_SOURCE_DIR})
 
-# CMake's OBJCXX_STANDARD adds nothing for gcc.
-add_compile_options($<$<COMPILE_LANGUAGE:OBJCXX>:-std=c++20>)
 add_compile_options(-Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wpedantic>)
 if(MUSER_WERROR)
     add_compile_options(-Werror)
