@@ -33,7 +33,7 @@ const Engine::Impl::ChunkBuffers& Engine::Impl::chunk_buffers(uint32_t head_rows
         vector.values = make(label, one.bytes() * rows);
         if (one.block_form != nullptr) {
             vector.block_form = make(std::string(label) + ".blocks",
-                                     MUSER_BLOCK_FORM_BYTES(uint64_t{one.n}) * rows);
+                                     MUSER_BLOCK_FORM_STRIDE(uint64_t{one.n}) * rows);
         }
     };
     if (!chunk) {

@@ -29,13 +29,12 @@ void declare_step_reads(std::string_view kernel, const Argument& argument,
 // hi and lo, then the scales: all of a block form but its sums.
 void declare_without_sums(const Argument& argument, std::vector<stream::DeclaredAccess>& accesses) {
     const uint64_t n = argument.without_sums;
-    const uint64_t one = MUSER_BLOCK_FORM_BYTES(n);
-    for (uint64_t at = 0; at < argument.length; at += one) {
+    for (uint64_t at = 0; at < argument.length; at += MUSER_BLOCK_FORM_STRIDE(n)) {
         accesses.push_back({argument.index, argument.access, at, MUSER_BLOCK_SUMS(n), {}});
         accesses.push_back({argument.index,
                             argument.access,
                             at + MUSER_BLOCK_SCALES(n),
-                            one - MUSER_BLOCK_SCALES(n),
+                            MUSER_BLOCK_FORM_BYTES(n) - MUSER_BLOCK_SCALES(n),
                             {}});
     }
 }

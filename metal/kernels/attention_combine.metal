@@ -1,8 +1,7 @@
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
 // Combining the chunks of one query head (docs/numerics.md §4): the maximum over all chunks first,
-// then the chunks in increasing order. One thread per output element; a SIMD group is within one
-// head.
+// then the chunks in increasing order. One thread per output element.
 #include "attention.h"
 
 static inline float combined(constant AttendArgs& args, uint chunks, device const float* partials,
@@ -12,12 +11,14 @@ static inline float combined(constant AttendArgs& args, uint chunks, device cons
     const size_t stride = static_cast<size_t>(args.heads) * (2 + args.head_dim);
     device const float* first = partials + static_cast<size_t>(head) * (2 + args.head_dim);
 
+    // Where a SIMD group is within one head its lanes share the search; a maximum has no order.
+    const bool shared = args.head_dim % 32 == 0;
     float largest = MUSER_BITS_FLOAT(0xff800000u);
-    for (uint c = lane; c < chunks; c += 32) {
+    for (uint c = shared ? lane : 0; c < chunks; c += shared ? 32 : 1) {
         const float m = first[c * stride];
         largest = m > largest ? m : largest;
     }
-    largest = simd_largest(largest);
+    if (shared) largest = simd_largest(largest);
     float sum = 0.0f;
     float out = 0.0f;
     device const float* at = first;

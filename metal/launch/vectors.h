@@ -25,8 +25,9 @@ struct Vector {
     // Where there is no block form the argument is bound all the same, and never touched.
     Argument block(uint32_t index, Access access, uint32_t rows = 1) const {
         if (block_form == nullptr) return {index, values, offset(), access, 0, {}};
-        const uint64_t one = MUSER_BLOCK_FORM_BYTES(uint64_t{n});
-        return {index, block_form, row * one, access, one * rows, {}};
+        const uint64_t stride = MUSER_BLOCK_FORM_STRIDE(uint64_t{n});
+        const uint64_t length = stride * (rows - 1) + MUSER_BLOCK_FORM_BYTES(uint64_t{n});
+        return {index, block_form, row * stride, access, length, {}};
     }
 };
 

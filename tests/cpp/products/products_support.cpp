@@ -171,7 +171,7 @@ std::vector<float> random_vectors(size_t cols, size_t columns, Random& random) {
 
 std::vector<std::byte> pack(const std::vector<contract::BlockForm>& forms, size_t cols) {
     const size_t blocks = cols / 256;
-    const size_t bytes = MUSER_BLOCK_FORM_BYTES(cols);
+    const size_t bytes = MUSER_BLOCK_FORM_STRIDE(cols);
     std::vector<std::byte> out(forms.size() / blocks * bytes);
     for (size_t i = 0; i < forms.size(); ++i) {
         std::byte* form = out.data() + i / blocks * bytes;

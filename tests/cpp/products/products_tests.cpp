@@ -224,7 +224,7 @@ void check_silu(const Case& c, Isa isa, const KernelImpl& kernel, const std::str
     Repacked up = repack(isa, layout, c.type, c.rows, c.cols, c.up);
     std::vector<std::byte> x = vectors_of(c);
     Guarded y(4 * c.expected.size());
-    const size_t form_bytes = whole ? MUSER_BLOCK_FORM_BYTES(c.rows) : 0;
+    const size_t form_bytes = whole ? MUSER_BLOCK_FORM_STRIDE(c.rows) : 0;
     Guarded form(c.columns * form_bytes);
     run(kernel, arguments_of(c, blocks),
         {nullptr, gate.data(), up.data(), x.data(), y.data(), whole ? form.data() : nullptr},

@@ -76,7 +76,7 @@ void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, 
         .weights = buffer<const std::byte>(call, 1),
         .rows = args.rows,
         .cols = args.cols,
-        .vectors = buffer<const std::byte>(call, 3) + column * MUSER_BLOCK_FORM_BYTES(args.cols),
+        .vectors = buffer<const std::byte>(call, 3) + column * MUSER_BLOCK_FORM_STRIDE(args.cols),
         .columns = columns,
         .first_row = first,
         .end_row = end,
@@ -115,7 +115,7 @@ void mul_mv_silu(const Call& call, uint64_t begin, uint64_t end) {
         for (uint32_t c = 0; c < args.columns; ++c) {
             quantise_block(buffer<float>(call, 4) + uint64_t{c} * args.rows + first, args.rows,
                            unit,
-                           buffer<std::byte>(call, 5) + c * MUSER_BLOCK_FORM_BYTES(args.rows));
+                           buffer<std::byte>(call, 5) + c * MUSER_BLOCK_FORM_STRIDE(args.rows));
         }
     }
 }

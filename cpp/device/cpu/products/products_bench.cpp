@@ -137,11 +137,11 @@ void measure(const Settings& s, Isa isa, const KernelImpl& kernel) {
     std::byte* weights = huge(layout.bytes);
     fill(weights, layout.bytes);  // any bytes are a matrix, in any layout
     const uint32_t most = *std::max_element(s.columns.begin(), s.columns.end());
-    const uint64_t vector_bytes = std::max<uint64_t>(MUSER_BLOCK_FORM_BYTES(s.cols), 4 * s.cols);
+    const uint64_t vector_bytes = std::max<uint64_t>(MUSER_BLOCK_FORM_STRIDE(s.cols), 4 * s.cols);
     std::byte* x = huge(vector_bytes * most);
     fill(x, vector_bytes * most);
     std::byte* y = huge(4 * s.rows * most);
-    std::byte* form = huge(MUSER_BLOCK_FORM_BYTES(s.rows) * most);
+    std::byte* form = huge(MUSER_BLOCK_FORM_STRIDE(s.rows) * most);
     for (uint32_t columns : s.columns) {
         const MatVecArgs args{static_cast<uint32_t>(s.rows), static_cast<uint32_t>(s.cols), columns,
                               static_cast<uint32_t>(s.rows % 256 ? 0 : s.rows / 256)};

@@ -39,7 +39,7 @@ struct BlockForm {
 };
 
 static inline BlockForm block_form(const std::byte* forms, uint32_t cols, uint64_t column) {
-    const std::byte* base = forms + column * MUSER_BLOCK_FORM_BYTES(cols);
+    const std::byte* base = forms + column * MUSER_BLOCK_FORM_STRIDE(cols);
     return {reinterpret_cast<const int8_t*>(base),
             reinterpret_cast<const int8_t*>(base + MUSER_BLOCK_LO(cols)),
             reinterpret_cast<const int32_t*>(base + MUSER_BLOCK_SUMS(cols)),
