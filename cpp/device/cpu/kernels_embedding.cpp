@@ -61,14 +61,17 @@ MUSER_INLINE void dequantise(const BlockQ5_K& w, float* y) {
 // two bits share 32.
 MUSER_INLINE void dequantise(const BlockQ6_K& w, float* y) {
     const float d = f16_to_f32(w.d);
-    for (unsigned i = 0; i < 256; ++i) {
-        const unsigned half = i / 128;
-        const unsigned run = i / 32 % 4;
-        const unsigned l = i % 32;
-        const unsigned low = w.ql[half * 64 + run % 2 * 32 + l] >> (run / 2 * 4) & 15u;
-        const unsigned high = w.qh[half * 32 + l] >> (2 * run) & 3u;
-        const int q = static_cast<int>(low | high << 4) - 32;
-        y[i] = (d * static_cast<float>(w.scales[i / 16])) * static_cast<float>(q);
+    for (unsigned sub = 0; sub < 16; ++sub) {  // 16 elements with one scale
+        const unsigned half = sub / 8;
+        const unsigned run = sub / 2 % 4;
+        const uint8_t* ql = w.ql + half * 64 + run % 2 * 32 + sub % 2 * 16;
+        const uint8_t* qh = w.qh + half * 32 + sub % 2 * 16;
+        const float scale = d * static_cast<float>(w.scales[sub]);
+        for (unsigned l = 0; l < 16; ++l) {
+            const unsigned low = ql[l] >> (run / 2 * 4) & 15u;
+            const unsigned high = qh[l] >> (2 * run) & 3u;
+            y[sub * 16 + l] = scale * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+        }
     }
 }
 
