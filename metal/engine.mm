@@ -83,6 +83,22 @@ Engine::Impl::Impl(const std::string& path, const EngineConfig& settings)
 
 void Engine::Impl::choose_schedule() {
     if (config.ffn_gate_up) schedule.ffn = FfnPath::fused;
+    const model::Geometry& geometry = on_device.geometry;
+    const uint32_t queries = geometry.heads / geometry.kv_heads;
+    if (schedule.attention == Attention::gqa && queries > MUSER_SHAPE_GQA_MAX_QUERIES) {
+        throw ConfigError("schedule " + std::string(schedule.name) + " serves at most " +
+                              std::to_string(MUSER_SHAPE_GQA_MAX_QUERIES) +
+                              " query heads per KV head; the file has " + std::to_string(queries),
+                          {{"schedule", std::string(schedule.name)},
+                           {"found", std::to_string(queries)},
+                           {"expected", std::to_string(MUSER_SHAPE_GQA_MAX_QUERIES)}});
+    }
+    if (geometry.head_dim % 8 != 0) {
+        throw GGUFError(
+            "head_dim " + std::to_string(geometry.head_dim) +
+                " is not a multiple of 8, which the kernels need",
+            {{"found", std::to_string(geometry.head_dim)}, {"expected", "a multiple of 8"}});
+    }
     if (!schedule.exact && !config.allow_inexact) {
         throw ConfigError("schedule " + std::string(schedule.name) +
                               " changes bits; allow_inexact=True loads it all the same",

@@ -1,7 +1,7 @@
 // Pieces of softmax attention over one chunk of 64 keys (docs/numerics.md §4).
 //
 // Four lanes take one key: lane `quarter` holds partials 8 * quarter ... + 7 of the score, whose
-// dims 32 i + 8 quarter ... + 7 are 16 or 32 bytes in a row. head_dim is a multiple of 32.
+// dims 32 i + 8 quarter ... + 7 are 16 or 32 bytes in a row. head_dim is a multiple of 8.
 #pragma once
 
 #include "kv_rows.h"

@@ -22,7 +22,8 @@ static inline void attend_chunk_gqa(constant AttendArgs& args, constant StepValu
     const uint quarter = lane % 4;
     const uint slot = 8 * simd + lane / 4;
     const bool here = slot >= chunk.first && slot < chunk.end;
-    const uint pieces = args.head_dim / 32;
+    // Dims 32 i + 8 quarter ... + 7 below head_dim.
+    const uint pieces = (args.head_dim + 31 - 8 * quarter) / 32;
     Eight key[MUSER_MAX_HEAD_DIM / 32];
     if (here) {
         const size_t row =
