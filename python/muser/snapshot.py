@@ -69,7 +69,10 @@ def _header(blob: memoryview) -> tuple[dict[str, Any], int]:
         header: dict[str, Any] = json.loads(text)
         whole = (
             isinstance(header["model"], dict)
-            and all(type(header[name]) is int for name in ("position", "journal"))
+            and all(
+                type(header[name]) is int and 0 <= header[name] < 1 << 63
+                for name in ("position", "journal")
+            )
             and all(type(size) is int and size >= 0 for size, _ in header["sections"])
             and len(header["sections"]) % len(SECTIONS) == 0
         )
