@@ -17,7 +17,8 @@ import muser
 from muser.fixtures import fixed_tokens, synthetic_path
 
 WINDOW = 16
-TOKENS = [int(t) for t in fixed_tokens(3 * WINDOW, 1024)]
+IDS = fixed_tokens(3 * WINDOW, 1024)
+TOKENS = [int(t) for t in IDS]
 INVISIBLE_TO_ARGMAX = {"drop_softcap", "drop_multiplier", "swap_order", "post_norm_eps"}
 
 
@@ -39,7 +40,7 @@ def reference() -> Reference:
 
 
 def test_the_sound_engine_meets_the_reference() -> None:
-    error = np.abs(sound_rows() - reference().logits(TOKENS))
+    error = np.abs(sound_rows() - reference().logits(IDS))
     assert error.mean() < 1.5e-3
     assert error.max() < 0.05
 
@@ -51,8 +52,8 @@ def test_a_seeded_mistake_turns_the_gates_red(fault: str) -> None:
     assert wrong.tobytes() != sound.tobytes()
     # Far outside the sound engine's error, and exactly the mistake that the name says: the float64
     # reference with the same mistake agrees with it.
-    assert np.abs(wrong - reference().logits(TOKENS)).max() > 0.1
-    assert np.abs(wrong - reference().logits(TOKENS, fault=fault)).max() < 0.1
+    assert np.abs(wrong - reference().logits(IDS)).max() > 0.1
+    assert np.abs(wrong - reference().logits(IDS, fault=fault)).max() < 0.1
     agrees = bool((wrong.argmax(-1) == sound.argmax(-1)).all())
     assert agrees == (fault in INVISIBLE_TO_ARGMAX)
 

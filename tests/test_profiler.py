@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_repeating_a_stage_runs_it_again_and_changes_no_bit() -> None:
 
 
 def test_unknown_times_stay_unknown() -> None:
-    samples = [
+    samples: list[dict[str, Any]] = [
         {"closure": "embedding", "start": 1.0, "end": 1.5},
         {"closure": "entry_norm", "start": None, "end": None},
     ]

@@ -8,7 +8,7 @@ same dispatch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .config import Config
@@ -82,9 +82,10 @@ def prove(
     seen: dict[str, None] = {}
     findings: list[dict[str, Any]] = []
     for path, schedule, kv_dtype in cases:
-        settings = {"schedule": schedule, "kv_dtype": kv_dtype, "context": 64}
-        config = Config(device="emulator", allow_inexact=True, **settings)
-        prompt = Config(device="cpu", allow_inexact=True, **settings)
+        prompt = Config(
+            device="cpu", schedule=schedule, kv_dtype=kv_dtype, context=64, allow_inexact=True
+        )
+        config = replace(prompt, device="emulator")
         with load(path, config=config) as engine, load(path, config=prompt) as filler:
             for position in sorted(positions):
                 if position > filler.position:

@@ -29,7 +29,6 @@ def add(commands: Subparsers) -> None:
         "diff",
         help="compare two dumps, two decode outputs or two receipts",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("a", metavar="A", type=Path)
     parser.add_argument("b", metavar="B", type=Path)
@@ -63,7 +62,9 @@ def _load(path: Path) -> tuple[str, Any]:
     schemas = {str(o.get("schema", "")) for o in objects}
     tokens = [o for o in objects if o.get("schema") == "muser.decode.token/1"]
     if tokens:
-        summary = next((o for o in objects if o.get("schema") == "muser.decode.summary/1"), {})
+        summary: dict[str, Any] = next(
+            (o for o in objects if o.get("schema") == "muser.decode.summary/1"), {}
+        )
         return "tokens", (tokens, summary)
     if len(objects) == 1 and "contract" in objects[0]:
         return "receipt", objects[0]
