@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import split_reference
 
 from muser.errors import ConfigError, TokenizerError, TokenRangeError
+from muser.fixtures import write
 from muser.fixtures.vocabulary import Vocabulary, make_vocabulary
 from muser.text import ChatTemplate, Tokenizer
 
@@ -118,6 +121,25 @@ SPLITS = [
 @pytest.mark.parametrize(("text", "pieces"), SPLITS)
 def test_the_split_is_pinned(tokenizer: Tokenizer, text: str, pieces: list[str] | None) -> None:
     assert tokenizer.split(text) == (pieces or [text])
+
+
+# Characters of every kind that the split tells apart, the troublesome ones many times.
+KINDS = (
+    "aZ'sSTtRreEvVmMlLdD09 '  \t\r\n\r\n//.-|_(\u00e9\u00c9\u03a9\u03c9\u0416\u0436\u4e2d\u3042"
+    "\u0629\u0651\u0939\u093f\u094d\u0301\u0e19\u0e49\u01c5\u02b0\u096b\u2167\u00bd\U0001f600\u200d\ufe0f"
+    "\u00a0\u3000\u0085\u2028"
+)
+
+
+@given(st.text(alphabet=KINDS, max_size=40))
+@settings(max_examples=300)
+def test_the_split_is_that_of_another_implementation(text: str) -> None:
+    assert _any_text_tokenizer().split(text) == split_reference.split(text)
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_the_corpus_splits_as_in_another_implementation(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.split(text) == split_reference.split(text)
 
 
 def test_merges_apply_in_rank_order(tokenizer: Tokenizer) -> None:
@@ -251,6 +273,19 @@ def test_the_real_size_is_ready_within_three_seconds() -> None:
     assert tokenizer.special["<|eom|>"] == 200_007
     for text in CORPUS:
         assert tokenizer.decode(tokenizer.encode(text, bos=False)) == text
+
+
+def test_a_file_of_the_real_size_is_ready_within_three_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "30b.gguf"
+    write("30b", path, sparse=True)
+    started = time.process_time()
+    tokenizer = Tokenizer.from_file(path)
+    assert time.process_time() - started < 3
+    assert (tokenizer.vocab, tokenizer.bos) == (202_048, 200_000)
+    assert tokenizer.stop_ids == {200_001, 200_008}
+    assert tokenizer.eom == 200_007
+    for text in CORPUS:
+        assert tokenizer.decode(tokenizer.encode(text)) == "<|begin_of_text|>" + text
 
 
 # --- chat -------------------------------------------------------------------------------------
