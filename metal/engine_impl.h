@@ -52,6 +52,7 @@ struct Engine::Impl {
         double encode_seconds = 0, submit_seconds = 0, wait_seconds = 0, readback_seconds = 0;
     };
     void run_step(StepRun& run);
+    ObjcPtr<CommandBufferId> encode_step(const Phase& phase);
     // Logits and flags of a lane slot; slot 0 is the single step's.
     Activations activations_for(uint32_t slot);
     void read_logits(uint32_t slot, float* logits);
@@ -83,10 +84,16 @@ struct Engine::Impl {
     const Buffer* steps = nullptr;        // lane_max slots of step values
     const Buffer* lane_logits = nullptr;  // rows 1 ... of a teacher-forced lane; made on first use
     const Buffer* lane_flags = nullptr;
-    std::deque<std::vector<std::byte>> fault_rows;  // test switches: changed copies of weights
+    std::deque<std::vector<std::byte>> fault_rows;    // test switches: changed copies of weights
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
     std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase
     std::shared_ptr<const ChunkBuffers> chunk;
+    // The next plain step, encoded while the one before it ran.
+    struct Ahead {
+        Phase phase;
+        ObjcPtr<CommandBufferId> commands;
+    };
+    std::optional<Ahead> ahead;
     std::string dead;
 };
 

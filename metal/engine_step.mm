@@ -206,6 +206,16 @@ void Engine::Impl::read_row(const Activations& set, uint32_t row, float* logits)
     context.read(*set.logits.values, set.logits.at(row).offset(), logits, set.logits.bytes());
 }
 
+// One step of a phase, encoded and not committed.
+ObjcPtr<CommandBufferId> Engine::Impl::encode_step(const Phase& phase) {
+    ObjcPtr<CommandBufferId> commands = next_commands();
+    GraphEncoder g(context, encoder_options(nullptr, phase));
+    g.begin(commands.get());
+    encode_token(g, on_device, act, schedule, step_slot(0), phase);
+    g.end();
+    return commands;
+}
+
 void Engine::Impl::run_step(StepRun& run) {
     using Clock = std::chrono::steady_clock;
     const auto since = [](Clock::time_point start) {
@@ -218,7 +228,11 @@ void Engine::Impl::run_step(StepRun& run) {
     const StepValues values = step_values(run.token);
     context.write(*steps, 0, &values, sizeof values);
 
-    ObjcPtr<CommandBufferId> commands = next_commands();
+    ObjcPtr<CommandBufferId> commands;
+    // A recording knows nothing of the token and the position but their phase, so the next step's
+    // is made while the device works on this one.
+    const bool plain =
+        run.log == nullptr && run.repeat.empty() && !run.stops_after && !run.time_labels;
     const auto finish = [&] {
         const auto committed = Clock::now();
 #if !defined(__APPLE__)
@@ -227,26 +241,40 @@ void Engine::Impl::run_step(StepRun& run) {
         [commands.get() commit];
         run.submit_seconds += since(committed);
         const auto waiting = Clock::now();
+        if (plain && values.position + uint64_t{1} < config.context) {
+            const Phase next = phase_at(values.position + uint64_t{1});
+            if (!ahead || ahead->phase != next) ahead = Ahead{next, encode_step(next)};
+        }
         guarded([&] { waiter.wait(commands.get(), config.wait_seconds, run.interrupted); });
         run.wait_seconds += since(waiting);
         if (run.completed) run.completed(commands.get());
     };
     const Phase phase = phase_at(values.position);
-    GraphEncoder::Options options = encoder_options(run.log, phase);
-    options.repeat = run.repeat;
-    GraphEncoder g(context, options);
-    g.stops_after = run.stops_after;
-    g.after_closure = [&](Label label) {
-        finish();
-        if (run.after_closure) run.after_closure(label);
-    };
-    g.next_commands = [&] {
+    if (plain) {
+        if (ahead && ahead->phase == phase) {
+            commands = std::move(ahead->commands);
+        } else {
+            commands = encode_step(phase);
+        }
+        ahead.reset();
+    } else {
         commands = next_commands();
-        return commands.get();
-    };
-    g.begin(commands.get());
-    encode_token(g, on_device, act, schedule, step_slot(0), phase);
-    g.end();
+        GraphEncoder::Options options = encoder_options(run.log, phase);
+        options.repeat = run.repeat;
+        GraphEncoder g(context, options);
+        g.stops_after = run.stops_after;
+        g.after_closure = [&](Label label) {
+            finish();
+            if (run.after_closure) run.after_closure(label);
+        };
+        g.next_commands = [&] {
+            commands = next_commands();
+            return commands.get();
+        };
+        g.begin(commands.get());
+        encode_token(g, on_device, act, schedule, step_slot(0), phase);
+        g.end();
+    }
     // Cuts wait inside the encoding; what is left is encoding.
     run.encode_seconds = since(start) - run.submit_seconds - run.wait_seconds;
     finish();

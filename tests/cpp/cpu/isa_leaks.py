@@ -37,7 +37,9 @@ def symbol_failures(nm: str, path: str) -> list[str]:
 
 def members(objdump: str, archive: str) -> list[tuple[str, str]]:
     """Disassembled members of an archive, by name."""
-    parts = re.split(r"^(\S+\.o): +file format .*$", output(objdump, "-d", "-C", archive), flags=re.M)
+    parts = re.split(
+        r"^(\S+\.o): +file format .*$", output(objdump, "-d", "-C", archive), flags=re.M
+    )
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
