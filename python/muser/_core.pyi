@@ -43,7 +43,7 @@ def kernels() -> list[dict[str, Any]]:
     """The kernel catalogue: `name`, `threads` per threadgroup, `per_group` units that one takes,
     `unit`, `args` (struct of metal/kernels/args.h), `buffers` (argument names from index 1)."""
 
-def trace(engine: "Engine", token: int) -> dict[str, Any]:
+def trace(engine: Engine, token: int) -> dict[str, Any]:
     """One step on the emulator with every load and store judged against the declarations:
     `loads`, `stores`, `findings` (list of {kind, kernel, closure, argument, text}), `suppressed`,
     `dispatches` (list of {closure, kernel, arguments: name -> (bytes read, bytes written)}),
