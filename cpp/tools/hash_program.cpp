@@ -1,11 +1,13 @@
 // muser_hash: the row hashes of a decode, from C++ alone. It runs where Python does not, such as
 // under qemu-user as another processor.
 //
-//   muser_hash FILE TOKENS ROPE [DEVICE [ISA [THREADS [SCHEDULE]]]]
+//   muser_hash FILE TOKENS ROPE [DEVICE [ISA [THREADS [SCHEDULE [KV]]]]]
 //
 // TOKENS: ids as 1,2,3. ROPE: the head_dim / 2 inverse frequencies as hexadecimal floats, separated
-// by commas (float.hex of muser.rope.inverse_frequencies). One line per token: position, token,
-// argmax, SHA-256 of the little-endian float32 row. Last line: device, isa and threads as used.
+// by commas (float.hex of muser.rope.inverse_frequencies). KV: f16 or f32. One line per token:
+// position, token, argmax, SHA-256 of the little-endian float32 row. Then `run` and the SHA-256 of
+// all rows together, which is what tests/data/golden_hashes.json holds. Last line: device, isa and
+// threads as used.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -46,9 +48,11 @@ int run(int argc, char** argv) {
     config.isa = argument(5, "");
     config.threads = std::atoi(argument(6, "0").c_str());
     config.schedule = argument(7, "production");
+    config.kv_dtype = argument(8, "f16");
     config.context = std::max<size_t>(ids.size(), 1);
     muser::Engine engine(argv[1], config);
     std::vector<float> row(engine.geometry().vocab);
+    std::vector<float> rows;
     std::vector<muser::Capture> none;
     for (const std::string& id : ids) {
         const auto position = static_cast<unsigned long>(engine.position());
@@ -57,7 +61,10 @@ int run(int argc, char** argv) {
         const auto best = std::max_element(row.begin(), row.end()) - row.begin();
         std::printf("%lu %u %ld %s\n", position, token, static_cast<long>(best),
                     muser::tools::sha256_hex(row.data(), row.size() * sizeof(float)).c_str());
+        rows.insert(rows.end(), row.begin(), row.end());
     }
+    std::printf("run %s\n",
+                muser::tools::sha256_hex(rows.data(), rows.size() * sizeof(float)).c_str());
     const muser::DeviceDescription device = engine.device();
     std::printf("# %s %s %d\n", device.name.c_str(), device.isa.c_str(), device.threads);
     return 0;
@@ -68,7 +75,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     if (argc < 4) {
         std::fprintf(stderr,
-                     "usage: muser_hash FILE TOKENS ROPE [DEVICE [ISA [THREADS [SCHEDULE]]]]\n");
+                     "usage: muser_hash FILE TOKENS ROPE "
+                     "[DEVICE [ISA [THREADS [SCHEDULE [KV]]]]]\n");
         return 2;
     }
     try {
