@@ -1,8 +1,8 @@
-"""Reads compiled objects: isa_leaks.py NM OBJDUMP --kernels OBJECT... --libraries ARCHIVE...
+"""Reads compiled objects: isa_leaks.py NM OBJDUMP --kernels OBJECT... --libraries ARCHIVE
 
 An object compiled for one instruction set may export its table functions and nothing else: a weak
-symbol (an inline function) could be linked in place of the baseline's copy. Nor may it call anything
-but memory functions: no libm. And no baseline object may use a wide register.
+symbol (an inline function) could be linked in place of the baseline's copy. Nor may it call
+anything but memory functions: no libm. And no baseline object may use a wide register.
 """
 
 import argparse
