@@ -82,9 +82,12 @@ def main() -> int:
     parser.add_argument("--hash-steps", type=int, default=64)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--depth", type=int, default=0)
+    parser.add_argument("--no-cat", action="store_true", help="do not time `cat FILE`")
+    parser.add_argument("--no-cpu", action="store_true", help="print the hash, compare nothing")
     arguments = parser.parse_args()
 
-    for _ in range(2):  # the first pass warms the page cache
+    cat = float("nan")
+    for _ in range(0 if arguments.no_cat else 2):  # the first pass warms the page cache
         started = time.perf_counter()
         subprocess.run(f"cat {arguments.file} > /dev/null", shell=True, check=True)
         cat = time.perf_counter() - started
@@ -99,7 +102,9 @@ def main() -> int:
 
     known = tokens(arguments.hash_steps, engine.vocab)
     hashes = [muser.row_sha256(engine.decode_token(t)) for t in known]
-    if arguments.hash_steps:
+    if arguments.no_cpu and hashes:
+        say("hash", steps=len(known), last=hashes[-1])
+    elif hashes:
         cpu_config = muser.Config(device="cpu", schedule="lean", context=4096)
         with muser.load(arguments.file, config=cpu_config) as cpu:
             started = time.perf_counter()
@@ -117,7 +122,6 @@ def main() -> int:
             cpu_tok_s=round(1 / cpu_seconds, 2),
         )
     measure(engine, "greedy", arguments.steps, bytes_per_token)
-    profile(engine, 17)
     profile(engine, 17)
     if arguments.depth:
         while engine.position < arguments.depth:

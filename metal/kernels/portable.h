@@ -115,9 +115,6 @@ static __device__ inline void muser_enter() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    // The block may have been on its multiprocessor for long: lines that kernels in front have read
-    // there since may be old.
-    __threadfence();
 #endif
 }
 // The kernel function and the entry point differ in their parameters: they are overloads, and the
@@ -126,6 +123,7 @@ static __device__ inline void muser_enter() {
 #define MUSER_ENTRY(name, Args, n, threads)               \
     extern "C" __global__ void __launch_bounds__(threads) \
         name(const Args muser_args, MUSER_PARAMS_##n) {   \
+        muser_enter();                                    \
         name(muser_args, MUSER_NAMES_##n, MUSER_IDS);     \
     }
 #define MUSER_KERNEL(name, Args, n) MUSER_ENTRY(name, Args, n, 256)

@@ -17,6 +17,20 @@ using stream::Dispatch;
 constexpr uint32_t kCounters = 1u << 18;
 constexpr uint32_t kNormLongest = 8192, kNormShortest = 1024;
 
+struct OwnForm {
+    std::string_view name;
+    const char* function;
+    LaunchForm form;
+};
+constexpr OwnForm kOwnForms[] = {
+    {"rms_norm_add_norm_b16", "muser_norm_boundary", LaunchForm::norm_boundary},
+    {"attend_chunks_gqa_f16", "muser_attend_128_f16", LaunchForm::attend},
+    {"attend_combine_gate_b16", "muser_combine_gate_128", LaunchForm::combine_gate},
+    {"qk_norm_rope_store_f16", "muser_qk_store_128_f16", LaunchForm::qk_store},
+};
+// What the kernels of metal/kernels/cuda/attention.cu are written for.
+constexpr uint32_t kHeadDim = 128, kQueriesPerBlock = 4, kMostChunks = 512;
+
 [[noreturn]] void refuse(const Dispatch& dispatch, const std::string& what) {
     const std::string kernel = dispatch.kernel ? dispatch.kernel->name : "?";
     throw DeviceError("kernel '" + kernel + "': " + what, {{"device", "cuda"}, {"kernel", kernel}});
@@ -88,8 +102,7 @@ KernelLibrary::KernelLibrary(GpuRef gpu, const std::string& code)
     repack_ = function("muser_repack_r32");
     products_ = function("muser_products_r32");
     silu_ = function("muser_products_silu_r32");
-    norm_ = function("muser_norm_boundary");
-    if (!repack_ || !products_ || !silu_ || !norm_) {
+    if (!repack_ || !products_ || !silu_) {
         throw DeviceError("the kernel sources lack the cuda device's own kernels",
                           {{"device", "cuda"}});
     }
@@ -133,9 +146,14 @@ std::shared_ptr<const CudaKernel> KernelLibrary::find(std::string_view name) con
     }
     kernel->function = function(std::string(name));
     if (kernel->function == nullptr) return nullptr;
-    if (name == "rms_norm_add_norm_b16") {
-        kernel->form = LaunchForm::norm_boundary;
-        kernel->fast = norm_;
+    for (const OwnForm& own : kOwnForms) {
+        if (name != own.name) continue;
+        kernel->fast = function(own.function);
+        if (kernel->fast != nullptr) kernel->form = own.form;
+    }
+    if (name.starts_with("embed_")) {
+        kernel->fast = function(std::string("muser_wide_").append(name));
+        if (kernel->fast != nullptr) kernel->form = LaunchForm::embed;
     }
     int threads = 0;
     check(gpu_->api->function_get(&threads, kFunctionMaxThreads, kernel->function),
@@ -163,11 +181,48 @@ PreparedLaunch KernelLibrary::prepare(const CommandBuffer& commands,
         case LaunchForm::product:
         case LaunchForm::silu_product:
             return prepare_products(commands, dispatches, used_counters);
-        case LaunchForm::catalogue:
-        case LaunchForm::norm_boundary:
-            break;
+        default:
+            return prepare_catalogue(commands, first);
     }
-    return prepare_catalogue(commands, first);
+}
+
+void KernelLibrary::choose_form(const CommandBuffer& commands, const Dispatch& dispatch,
+                                PreparedLaunch& launch) const {
+    const CudaKernel& kernel = kernel_of(dispatch);
+    switch (kernel.form) {
+        case LaunchForm::norm_boundary: {
+            const auto args = arguments<DualNormArgs>(commands, dispatch);
+            if (args.n < kNormShortest || args.n > kNormLongest) return;
+            launch.shared_bytes = args.n * 4;
+            break;
+        }
+        case LaunchForm::attend: {
+            const auto args = arguments<AttendArgs>(commands, dispatch);
+            const uint32_t queries = args.heads / args.kv_heads;
+            if (args.head_dim != kHeadDim || queries % kQueriesPerBlock != 0) return;
+            launch.grid[2] = queries / kQueriesPerBlock;
+            break;
+        }
+        case LaunchForm::combine_gate: {
+            const auto args = arguments<AttendArgs>(commands, dispatch);
+            if (args.head_dim != kHeadDim || args.heads % 2 != 0) return;
+            if (args.capacity / MUSER_CHUNK + 2 > kMostChunks) return;
+            break;
+        }
+        case LaunchForm::qk_store: {
+            if (arguments<QkStoreArgs>(commands, dispatch).head_dim != kHeadDim) return;
+            break;
+        }
+        case LaunchForm::embed: {
+            const auto args = arguments<EmbedArgs>(commands, dispatch);
+            launch.grid = {(args.hidden + 255) / 256, 1, 1};
+            launch.block = {256, 1, 1};
+            break;
+        }
+        default:
+            return;
+    }
+    launch.function = kernel.fast;
 }
 
 PreparedLaunch KernelLibrary::prepare_catalogue(const CommandBuffer& commands,
@@ -177,13 +232,7 @@ PreparedLaunch KernelLibrary::prepare_catalogue(const CommandBuffer& commands,
     launch.function = kernel.function;
     launch.grid = {dispatch.groups.x, dispatch.groups.y, dispatch.groups.z};
     launch.block = {dispatch.threads.x, dispatch.threads.y, dispatch.threads.z};
-    if (kernel.form == LaunchForm::norm_boundary) {
-        const auto args = arguments<DualNormArgs>(commands, dispatch);
-        if (args.n >= kNormShortest && args.n <= kNormLongest) {
-            launch.function = kernel.fast;
-            launch.shared_bytes = args.n * 4;
-        }
-    }
+    choose_form(commands, dispatch, launch);
     // The argument struct, then an address per buffer.
     const size_t first = (dispatch.args_length + 7) / 8 * 8;
     launch.storage.resize(first + kernel.buffers * 8);

@@ -24,16 +24,21 @@ struct PreparedLaunch {
 };
 
 enum class LaunchForm : uint8_t {
-    catalogue,      // the portable kernel, with the grid that the dispatch names
-    norm_boundary,  // the same arguments; in registers where the vector fits
-    product,        // over interleaved rows; several may share a launch
+    catalogue,  // the portable kernel, with the grid that the dispatch names
+    // Kernels with a form of this device's own for some shapes, the same arguments and bits:
+    norm_boundary,
+    attend,
+    combine_gate,
+    qk_store,
+    embed,
+    product,  // over interleaved rows; several may share a launch
     silu_product,
 };
 
 struct CudaKernel : stream::Kernel {
     LaunchForm form = LaunchForm::catalogue;
     CUfunction function = nullptr;
-    CUfunction fast = nullptr;        // norm_boundary
+    CUfunction fast = nullptr;        // the device's own form
     const R32Shape* shape = nullptr;  // products
     uint32_t buffers = 0;
 };
@@ -62,13 +67,15 @@ class KernelLibrary {
     CUfunction function(const std::string& name) const;  // null: not there
     PreparedLaunch prepare_catalogue(const stream::CommandBuffer& commands,
                                      const stream::Dispatch& dispatch) const;
+    void choose_form(const stream::CommandBuffer& commands, const stream::Dispatch& dispatch,
+                     PreparedLaunch& launch) const;
     PreparedLaunch prepare_products(const stream::CommandBuffer& commands,
                                     const std::vector<uint32_t>& dispatches,
                                     uint32_t& used_counters) const;
 
     GpuRef gpu_;
     CUmodule module_ = nullptr;
-    CUfunction repack_ = nullptr, products_ = nullptr, silu_ = nullptr, norm_ = nullptr;
+    CUfunction repack_ = nullptr, products_ = nullptr, silu_ = nullptr;
     DeviceMemory counters_;  // of the silu products; zero between launches
 };
 

@@ -41,7 +41,7 @@ struct MuserProductArgs {
     uint32_t parts;
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t span;         // superblocks between two combinations; a multiple of the warps
-    uint32_t stage_bytes;  // shared memory of one warp's weights
+    uint32_t stage_bytes;  // shared memory of one warp's weights: two stages
     uint32_t ahead;        // superblocks per warp asked into L2 before the activations are there
     uint32_t padding;
 };

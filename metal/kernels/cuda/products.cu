@@ -6,8 +6,9 @@
 // pairs in shared memory, and one warp, a lane per row, runs the contract's chain over them in
 // order.
 //
-// A block starts while the kernels in front still run: each warp asks for its first superblock of
-// weights, and for the next ones into L2, before it waits for the activations.
+// A warp has two stages of shared memory: while it works on one superblock of weights, the next is
+// on its way. A block starts while the kernels in front still run: both stages are asked for, and
+// further superblocks into L2, before it waits for the activations.
 #include "../block_form.h"
 #include "r32_types.cuh"
 
@@ -83,21 +84,31 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
     weights[1] = reinterpret_cast<const uchar*>(kMatrices == 2 ? part.weight2 : part.weight) +
                  group * nb * bytes;
 
-    uint b = warp;
-    uint tail = 0;
-    if (b < nb) {
-        tail = r32_fetch<Type>(shared.stage, weights[0] + b * bytes, lane);
-        if (lane < args.ahead) {
-            const uint task = 1 + lane;
-            const uint later = warp + task / kMatrices * warps;
-            if (later < nb) {
-                prefetch_l2(weights[task % kMatrices] + later * bytes, static_cast<uint>(bytes));
-            }
+    // Task t of a warp: matrix t % kMatrices, superblock warp + t / kMatrices * warps.
+    const uint tasks = warp < nb ? kMatrices * ((nb - warp - 1) / warps + 1) : 0;
+    uint tails[2] = {0, 0};
+    const auto fetch = [&](uint t) -> uint {
+        uint tail = 0;
+        if (t < tasks) {
+            const uint at = warp + t / kMatrices * warps;
+            uint4* stage = shared.stage + (t & 1) * (args.stage_bytes / 32);
+            tail = r32_fetch<Type>(stage, weights[t % kMatrices] + at * bytes, lane);
         }
+        close_copies();
+        return tail;
+    };
+    tails[0] = fetch(0);
+    tails[1] = fetch(1);
+    if (lane < args.ahead && 2 + lane < tasks) {
+        const uint t = 2 + lane;
+        const uint later = warp + t / kMatrices * warps;
+        prefetch_l2(weights[t % kMatrices] + later * bytes, static_cast<uint>(bytes));
     }
     wait_for_previous();
     const uchar* form = reinterpret_cast<const uchar*>(part.form) +
                         column * static_cast<size_t>(MUSER_BLOCK_FORM_STRIDE(size_t(n)));
+    uint b = warp;
+    uint t = 0;
     R32Load load;
     if (b < nb) load = r32_load_activations(form, n, b, lane);
 
@@ -109,16 +120,18 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
             const float s = load.s;
             if (b + warps < nb) load = r32_load_activations(form, n, b + warps, lane);
 #pragma unroll
-            for (uint m = 0; m < kMatrices; ++m) {
-                wait_for_copies();
+            for (uint m = 0; m < kMatrices; ++m, ++t) {
+                wait_for_copies<1>();
                 const R32Pairs out = {shared.pairs +
                                       32 * Type::kPairs * (m * args.span + b - first) + lane};
-                Type::step(shared.stage + lane, tail, *shared.x, s, out);
+                const uint4* stage = shared.stage + (t & 1) * (args.stage_bytes / 32) + lane;
+                Type::step(stage, (t & 1) == 0 ? tails[0] : tails[1], *shared.x, s, out);
                 // A lane reads only what it copied itself, so no other can still need the stage.
-                if (m + 1 < kMatrices) {
-                    tail = r32_fetch<Type>(shared.stage, weights[m + 1] + b * bytes, lane);
-                } else if (b + warps < nb) {
-                    tail = r32_fetch<Type>(shared.stage, weights[0] + (b + warps) * bytes, lane);
+                const uint tail = fetch(t + 2);
+                if ((t & 1) == 0) {
+                    tails[0] = tail;
+                } else {
+                    tails[1] = tail;
                 }
             }
         }

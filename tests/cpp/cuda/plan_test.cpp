@@ -18,7 +18,7 @@ TEST(ProductPlan, FitsEveryShape) {
                     ASSERT_GE(plan.warps, matrices);
                     ASSERT_LE(plan.warps, uint32_t{MUSER_R32_WARPS});
                     ASSERT_LE(plan.shared_bytes, shared);
-                    ASSERT_EQ(plan.stage_bytes, shape.pieces * 512);
+                    ASSERT_EQ(plan.stage_bytes, shape.pieces * 1024);
                     ASSERT_GE(plan.span, plan.warps);
                     ASSERT_EQ(plan.span % plan.warps, 0u);
                     ASSERT_GE(plan.shared_bytes,
