@@ -242,11 +242,8 @@ bool Scheduler::start_group(Node* node) {
     if (node->started == 0) {
         std::string problem;
         if (!check_bindings(*node, problem)) {
-            Job* job = node->job;
-            job->commands->fail(stream::ErrorCode::invalid_resource,
-                                "dispatch of " + kernel.name + " " + problem, dispatch.label);
-            graph_.abandon(job);
-            graph_.forget(job);
+            fail(node, stream::ErrorCode::invalid_resource,
+                 "dispatch of " + kernel.name + " " + problem);
             return false;
         }
         if (tracer_) tracer_->begin_dispatch(commands, dispatch, kernel.traced);
@@ -309,10 +306,10 @@ void Scheduler::finish_group(Running& running) {
             --node->finished;
         }
     } else if (fault.kind != GroupFault::Kind::none) {
-        fail(node->job, *node, fault);
+        fail(node, stream::ErrorCode::page_fault,
+             node->dispatch->kernel->name + ": " + fault.text());
         return;
     }
-    if (node->done) return;  // of a job that has failed meanwhile
     if (++node->finished == node->dispatch->groups.count()) {
         record_time(*node);
         if (tracer_) tracer_->end_dispatch();
@@ -320,17 +317,17 @@ void Scheduler::finish_group(Running& running) {
     }
 }
 
-void Scheduler::fail(Job* job, const Node& node, const GroupFault& fault) {
-    if (job->commands != nullptr) {
-        job->commands->fail(stream::ErrorCode::page_fault,
-                            node.dispatch->kernel->name + ": " + fault.text(),
-                            node.dispatch->label);
-    }
+// Nothing more of the node's command buffer runs, threadgroups in flight included.
+void Scheduler::fail(Node* node, stream::ErrorCode code, const std::string& message) {
+    Job* job = node->job;
     for (const auto& running : running_) {
         if (running->node != nullptr && running->node->job == job) running->node = nullptr;
     }
+    const stream::CommandBufferRef commands = job->commands;
+    const uint32_t label = node->dispatch->label;
     graph_.abandon(job);
     graph_.forget(job);
+    commands->fail(code, message, label);
 }
 
 void Scheduler::complete(Job* job) {

@@ -64,7 +64,7 @@ class Scheduler {
     bool start_group(Node* node);
     void finish_group(Running& running);
     void complete(Job* job);
-    void fail(Job* job, const Node& node, const GroupFault& fault);
+    void fail(Node* node, stream::ErrorCode code, const std::string& message);
     bool check_bindings(const Node& node, std::string& problem) const;
 
     Memory& memory_;

@@ -125,6 +125,48 @@ TEST(Schedule, CommandBuffersOverlapWhereNothingOrdersThem) {
     EXPECT_GT(two(false).size(), 1u);
 }
 
+TEST(Schedule, ManyCommandBuffersInFlight) {
+    // Each completes, and is forgotten, while the others go on.
+    const auto results = outcomes(
+        [](Machine& machine, auto& recordings, auto& buffers) {
+            for (int i = 0; i < 12; ++i) {
+                auto& r = *recordings.emplace_back(std::make_unique<Recording>(machine));
+                copy(r, buffers[0], buffers[1]);
+                r.barrier();
+                copy(r, buffers[1], buffers[2]);
+                r.encoder(false);
+                copy(r, buffers[2], buffers[3]);
+            }
+        },
+        20);
+    EXPECT_EQ(results, kInOrder);
+}
+
+TEST(Schedule, AFailureLeavesTheOthersAlone) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        Machine machine(seed);
+        const auto x = machine.upload(std::vector<float>(kN, 1.0f));
+        const auto y = machine.upload(std::vector<float>(kN));
+        Recording good(machine);
+        Recording bad(machine);
+        Recording after(machine);
+        copy(good, x, y);
+        copy(bad, x, machine.upload(std::vector<float>(kN)));
+        bad.dispatch_groups("mutant_divergent_barrier", VectorArgs{100, 0}, {3, 1, 1}, 256,
+                            {reads(1, x), writes(2, machine.blank(4))});
+        copy(after, x, machine.upload(std::vector<float>(kN)));
+        machine.device().hold(true);
+        good.submit();
+        bad.submit();
+        after.submit();
+        machine.device().hold(false);
+        EXPECT_EQ(good.wait(), stream::Status::completed);
+        EXPECT_EQ(bad.wait(), stream::Status::error);
+        EXPECT_EQ(after.wait(), stream::Status::completed);
+        EXPECT_EQ(machine.download<float>(y), std::vector<float>(kN, 1.0f));
+    }
+}
+
 TEST(Schedule, WriteAfterReadIsOrderedToo) {
     // b is read by the first and overwritten by the second command buffer.
     const auto results = outcomes(
