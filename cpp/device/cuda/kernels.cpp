@@ -284,9 +284,9 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
         all.blocks = args.cols / 256;
         columns = args.columns;
     }
-    const ProductPlan plan = plan_product(
-        all.blocks, pieces, pairs, silu ? 2 : 1, groups, static_cast<uint32_t>(gpu_->shared_bytes),
-        static_cast<uint32_t>(gpu_->multiprocessors));
+    const ProductPlan plan = plan_product(all.blocks, pieces, pairs, silu ? 2 : 1, groups,
+                                          static_cast<uint32_t>(gpu_->shared_bytes),
+                                          static_cast<uint32_t>(gpu_->multiprocessors));
     all.span = plan.span;
     all.stage_bytes = plan.stage_bytes;
     all.ahead = plan.ahead;

@@ -35,9 +35,8 @@ struct Nvrtc {
 
 // Contracting and flushing are arithmetic (docs/numerics.md §0); the rest is how the sources are
 // written.
-constexpr const char* kOptions[] = {"--fmad=false",     "--ftz=true",
-                                    "--prec-div=true",  "--prec-sqrt=true",
-                                    "--std=c++17",      "-default-device",
+constexpr const char* kOptions[] = {"--fmad=false",      "--ftz=true",  "--prec-div=true",
+                                    "--prec-sqrt=true",  "--std=c++17", "-default-device",
                                     "--disable-warnings"};
 
 // Folders of NVIDIA's wheels beside the package that this code is part of.
@@ -95,10 +94,11 @@ Nvrtc open_nvrtc(const std::string& path) {
         if (!tried.empty()) tried += ", ";
         tried += candidate;
     }
-    throw DeviceError("NVRTC, NVIDIA's run-time compiler, was not found; `pip install muser[cuda]` "
-                      "brings it (tried " +
-                          tried + ")",
-                      {{"device", "cuda"}, {"library", "libnvrtc.so"}, {"tried", tried}});
+    throw DeviceError(
+        "NVRTC, NVIDIA's run-time compiler, was not found; `pip install muser[cuda]` "
+        "brings it (tried " +
+            tried + ")",
+        {{"device", "cuda"}, {"library", "libnvrtc.so"}, {"tried", tried}});
 }
 
 std::string compile_now(const Nvrtc& api, const CompileRequest& request) {

@@ -71,7 +71,8 @@ class Walk {
     Order order_;
     std::vector<bool> followed_;  // by a dispatch of its own epoch
     std::vector<uint32_t> previous_, epoch_;
-    std::vector<std::pair<const Barrier*, size_t>> targeted_;  // and how much of the epoch is before
+    std::vector<std::pair<const Barrier*, size_t>>
+        targeted_;  // and how much of the epoch is before
 };
 
 }  // namespace

@@ -35,8 +35,7 @@ std::vector<Launch> launches_of(const Order& order, Mergeable&& mergeable) {
     for (uint32_t d = 0; d < order.after.size(); ++d) {
         if (!launches.empty()) {
             const uint32_t first = launches.back().dispatches.front();
-            if (order.after[d] == order.after[first] &&
-                mergeable(launches.back().dispatches, d)) {
+            if (order.after[d] == order.after[first] && mergeable(launches.back().dispatches, d)) {
                 launch_of[d] = static_cast<uint32_t>(launches.size() - 1);
                 launches.back().dispatches.push_back(d);
                 continue;

@@ -108,16 +108,14 @@ void Transfer::copy_in(std::byte* to, const void* from, uint64_t bytes) {
         std::memcpy(to, source, bytes);
         return;
     }
-    const unsigned threads =
-        std::clamp(std::thread::hardware_concurrency(), 1u, kCopyThreads);
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kCopyThreads);
     const uint64_t share = (bytes / threads + 4095) / 4096 * 4096;
     std::vector<std::thread> helpers;
     for (unsigned t = 1; t < threads; ++t) {
         const uint64_t first = t * share;
         if (first >= bytes) break;
-        helpers.emplace_back([=] {
-            std::memcpy(to + first, source + first, std::min(share, bytes - first));
-        });
+        helpers.emplace_back(
+            [=] { std::memcpy(to + first, source + first, std::min(share, bytes - first)); });
     }
     std::memcpy(to, source, std::min(share, bytes));
     for (std::thread& helper : helpers) helper.join();

@@ -28,8 +28,8 @@ struct MuserProductPart {
     uint64_t weight2;  // silu: the up matrix
     uint64_t form;
     uint64_t y;
-    uint64_t y_form;   // silu: block form of y
-    uint64_t counters; // silu: one u32 per 256 rows, zero between launches
+    uint64_t y_form;    // silu: block form of y
+    uint64_t counters;  // silu: one u32 per 256 rows, zero between launches
     uint32_t rows;
     uint32_t type;
     uint32_t first_group;  // in the grid

@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     for (uint k = 0; k < MUSER_NORM_ELEMENTS; ++k) {
         if (tid + 1024 * k < n) sum = MUSER_FMA(value[k], value[k], sum);
     }
-    const float post_scale = norm_scale(norm_total(sum, n, partial[0], lane, simd), n, args.post_eps);
+    const float post_scale =
+        norm_scale(norm_total(sum, n, partial[0], lane, simd), n, args.post_eps);
     sum = 0.0f;
 #pragma unroll
     for (uint k = 0; k < MUSER_NORM_ELEMENTS; ++k) {

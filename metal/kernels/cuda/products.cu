@@ -42,7 +42,7 @@ static __device__ __forceinline__ R32Load r32_load_activations(const uchar* form
 template <typename Type>
 static __device__ __forceinline__ void r32_store_activations(R32Activations* x, R32Load load,
                                                              uint lane) {
-    __syncwarp();  // the superblock before is done with
+    __syncwarp();               // the superblock before is done with
     x->hi[lane] = load.planes;  // lanes 16 to 31 reach into lo
     const int next = __shfl_xor_sync(0xffffffffu, load.sum, 1);
     if (Type::kPairSums != 0) {

@@ -5,8 +5,9 @@
 // 16 bytes at an even address.
 static __device__ __forceinline__ uint4 load_16(const uchar* at) {
     const ushort* h = reinterpret_cast<const ushort*>(at);
-    return make_uint4(h[0] | (static_cast<uint>(h[1]) << 16), h[2] | (static_cast<uint>(h[3]) << 16),
-                      h[4] | (static_cast<uint>(h[5]) << 16), h[6] | (static_cast<uint>(h[7]) << 16));
+    return make_uint4(
+        h[0] | (static_cast<uint>(h[1]) << 16), h[2] | (static_cast<uint>(h[3]) << 16),
+        h[4] | (static_cast<uint>(h[5]) << 16), h[6] | (static_cast<uint>(h[7]) << 16));
 }
 
 static __device__ __forceinline__ uint4 r32_piece(const uchar* block, uint type, uint piece) {

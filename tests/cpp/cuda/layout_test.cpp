@@ -18,9 +18,7 @@ TEST(Layout, QuantisedMatricesAreInterleavedWithoutPadding) {
     }
 }
 
-TEST(Layout, TheLastGroupIsWhole) {
-    EXPECT_EQ(weight_layout({12, 33, 256}).bytes, 64u * 144);
-}
+TEST(Layout, TheLastGroupIsWhole) { EXPECT_EQ(weight_layout({12, 33, 256}).bytes, 64u * 144); }
 
 TEST(Layout, FloatRowsStay) {
     EXPECT_EQ(weight_layout({0, 3, 100}).suffix, "");

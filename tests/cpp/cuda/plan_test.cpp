@@ -13,16 +13,16 @@ TEST(ProductPlan, FitsEveryShape) {
             const R32Shape& shape = *r32_shape(type);
             for (uint32_t matrices = 1; matrices <= 2; ++matrices) {
                 for (uint32_t blocks = 1; blocks <= 120; ++blocks) {
-                    const ProductPlan plan = plan_product(blocks, shape.pieces, shape.pairs,
-                                                          matrices, 208, shared, 132);
+                    const ProductPlan plan =
+                        plan_product(blocks, shape.pieces, shape.pairs, matrices, 208, shared, 132);
                     ASSERT_GE(plan.warps, matrices);
                     ASSERT_LE(plan.warps, uint32_t{MUSER_R32_WARPS});
                     ASSERT_LE(plan.shared_bytes, shared);
                     ASSERT_EQ(plan.stage_bytes, shape.pieces * 1024);
                     ASSERT_GE(plan.span, plan.warps);
                     ASSERT_EQ(plan.span % plan.warps, 0u);
-                    ASSERT_GE(plan.shared_bytes,
-                              plan.warps * plan.stage_bytes + plan.span * matrices * shape.pairs * 256);
+                    ASSERT_GE(plan.shared_bytes, plan.warps * plan.stage_bytes +
+                                                     plan.span * matrices * shape.pairs * 256);
                 }
             }
         }
