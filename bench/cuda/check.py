@@ -72,13 +72,17 @@ def main() -> int:
             settings: list[dict[str, Any]] = [{"schedule": s} for s in schedules]
             if arguments.schedules:
                 settings = [{"schedule": s} for s in arguments.schedules.split(",")]
-            settings += [] if arguments.schedules else [
-                {"schedule": "lean", "barriers": "planned"},
-                {"schedule": "lean", "barriers": "all"},
-                {"schedule": "lean", "serial_dispatch": True},
-                {"schedule": "lean", "kv_dtype": "f32"},
-                {"schedule": "baseline", "kv_dtype": "f32"},
-            ]
+            settings += (
+                []
+                if arguments.schedules
+                else [
+                    {"schedule": "lean", "barriers": "planned"},
+                    {"schedule": "lean", "barriers": "all"},
+                    {"schedule": "lean", "serial_dispatch": True},
+                    {"schedule": "lean", "kv_dtype": "f32"},
+                    {"schedule": "baseline", "kv_dtype": "f32"},
+                ]
+            )
             for setting in settings:
                 cases += 1
                 try:

@@ -109,9 +109,7 @@ def main() -> int:
         with muser.load(arguments.file, config=cpu_config) as cpu:
             started = time.perf_counter()
             bad = [
-                i
-                for i, t in enumerate(known)
-                if muser.row_sha256(cpu.decode_token(t)) != hashes[i]
+                i for i, t in enumerate(known) if muser.row_sha256(cpu.decode_token(t)) != hashes[i]
             ]
             cpu_seconds = (time.perf_counter() - started) / len(known)
         say(
