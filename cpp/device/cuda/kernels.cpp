@@ -250,7 +250,7 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
                                                const std::vector<uint32_t>& dispatches,
                                                uint32_t& used_counters) const {
     MuserProductArgs all{};
-    uint32_t groups = 0;
+    uint32_t grid = 0;
     uint32_t pieces = 0;
     uint32_t pairs = 0;
     uint32_t columns = 1;
@@ -277,23 +277,24 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
         }
         part.rows = args.rows;
         part.type = shape.type;
-        part.first_group = groups;
-        groups += (args.rows + kGroupRows - 1) / kGroupRows;
+        part.first_block = grid;
+        const uint32_t groups = (args.rows + kGroupRows - 1) / kGroupRows;
+        grid += silu ? groups : (groups + 1) / 2;
         pieces = std::max(pieces, shape.pieces);
         pairs = std::max(pairs, shape.pairs);
         all.blocks = args.cols / 256;
         columns = args.columns;
     }
-    const ProductPlan plan = plan_product(all.blocks, pieces, pairs, silu ? 2 : 1, groups,
-                                          static_cast<uint32_t>(gpu_->shared_bytes),
-                                          static_cast<uint32_t>(gpu_->multiprocessors));
+    const ProductPlan plan =
+        plan_product(all.blocks, pieces, pairs, uint64_t{grid} * columns,
+                     static_cast<uint32_t>(gpu_->shared_bytes),
+                     static_cast<uint32_t>(gpu_->multiprocessors));
     all.span = plan.span;
     all.stage_bytes = plan.stage_bytes;
-    all.ahead = plan.ahead;
 
     PreparedLaunch launch;
     launch.function = kernel_of(front).function;
-    launch.grid = {groups, columns, 1};
+    launch.grid = {grid, columns, 1};
     launch.block = {32 * plan.warps, 1, 1};
     launch.shared_bytes = plan.shared_bytes;
     launch.storage.resize(sizeof all);

@@ -82,9 +82,10 @@ class KernelLibrary {
 // How a product's blocks use the multiprocessor: warps, superblocks between two combinations, and
 // shared memory. For tests apart from the library.
 struct ProductPlan {
-    uint32_t warps = 1, span = 1, stage_bytes = 0, shared_bytes = 0, ahead = 1;
+    uint32_t warps = 2, span = 2, stage_bytes = 0, shared_bytes = 0;
 };
-ProductPlan plan_product(uint32_t blocks, uint32_t stage_pieces, uint32_t pairs, uint32_t matrices,
-                         uint64_t groups, uint32_t shared_limit, uint32_t multiprocessors);
+// blocks: superblocks of a row; pieces, pairs: the most of the launch's types; grid: its blocks.
+ProductPlan plan_product(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint64_t grid,
+                         uint32_t shared_limit, uint32_t multiprocessors);
 
 }  // namespace muser::device::cuda

@@ -23,22 +23,6 @@ static __device__ __forceinline__ void copy_16_async(void* to_shared, const void
     const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// Closes a batch of copies; then waits until at most `kLeft` batches of this thread are under way.
-static __device__ __forceinline__ void close_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kLeft>
 static __device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-
-// Whole lines from `from` on into L2; one lane calls it.
-static __device__ __forceinline__ void prefetch_l2(const void* from, uint bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#else
-    for (uint at = 0; at < bytes; at += 128) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(from) + at));
-    }
-#endif
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }

@@ -8,9 +8,8 @@
 
 // Rows of a group that lie interleaved: one lane per row.
 #define MUSER_R32_ROWS 32
-// Warps of a product's block and blocks that fit one multiprocessor; bounds its registers.
-#define MUSER_R32_WARPS 13
-#define MUSER_R32_RESIDENT 2
+// Most warps of a product's block, which bounds its registers.
+#define MUSER_R32_WARPS 18
 #define MUSER_R32_PARTS 8
 
 enum MuserR32Type : uint32_t {
@@ -22,17 +21,17 @@ enum MuserR32Type : uint32_t {
 };
 
 // One matrix of a launch. Several products of one epoch share a launch: their groups of rows follow
-// each other in the grid.
+// each other in the grid, two to a block (silu: one of each matrix).
 struct MuserProductPart {
     uint64_t weight;
     uint64_t weight2;  // silu: the up matrix
     uint64_t form;
     uint64_t y;
-    uint64_t y_form;    // silu: block form of y
-    uint64_t counters;  // silu: one u32 per 256 rows, zero between launches
+    uint64_t y_form;   // silu: block form of y
+    uint64_t counters; // silu: one u32 per 256 rows, zero between launches
     uint32_t rows;
     uint32_t type;
-    uint32_t first_group;  // in the grid
+    uint32_t first_block;  // in the grid
     uint32_t y_blocks;     // silu: blocks of y's form, or 0
 };
 
@@ -41,9 +40,8 @@ struct MuserProductArgs {
     uint32_t parts;
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t span;         // superblocks between two combinations; a multiple of the warps
-    uint32_t stage_bytes;  // shared memory of one warp's weights: two stages
-    uint32_t ahead;        // superblocks per warp asked into L2 before the activations are there
-    uint32_t padding;
+    uint32_t stage_bytes;  // shared memory of one warp's weights: of two groups
+    uint32_t padding[2];
 };
 
 // repack_r32: ggml rows to groups of 32 interleaved rows.

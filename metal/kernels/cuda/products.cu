@@ -1,14 +1,13 @@
 // Products of quantised matrices in groups of 32 interleaved rows with one block-form vector, and
 // the gate and up products with SwiGLU (docs/numerics.md §2, §6). Layout: r32_types.cuh.
 //
-// A block takes one group of rows. Its warps take superblocks in turn (warp, warp + warps, ...):
-// all of a superblock's integers are exact whoever makes them. They leave (coefficient, integer)
-// pairs in shared memory, and one warp, a lane per row, runs the contract's chain over them in
-// order.
+// A block takes two groups: 64 rows of a matrix, or 32 rows of gate and up. Its warps take
+// superblocks in turn (warp, warp + warps, ...): all of a superblock's integers are exact whoever
+// makes them. They leave (coefficient, integer) pairs in shared memory, and one warp per group, a
+// lane per row, runs the contract's chain over them in order.
 //
-// A warp has two stages of shared memory: while it works on one superblock of weights, the next is
-// on its way. A block starts while the kernels in front still run: both stages are asked for, and
-// further superblocks into L2, before it waits for the activations.
+// A block starts while the kernels in front still run: it asks for its first weights before it waits
+// for the activations.
 #include "../block_form.h"
 #include "r32_types.cuh"
 
@@ -42,7 +41,7 @@ static __device__ __forceinline__ R32Load r32_load_activations(const uchar* form
 template <typename Type>
 static __device__ __forceinline__ void r32_store_activations(R32Activations* x, R32Load load,
                                                              uint lane) {
-    __syncwarp();               // the superblock before is done with
+    __syncwarp();  // the superblock before is done with
     x->hi[lane] = load.planes;  // lanes 16 to 31 reach into lo
     const int next = __shfl_xor_sync(0xffffffffu, load.sum, 1);
     if (Type::kPairSums != 0) {
@@ -68,47 +67,32 @@ struct R32Shared {
     float2* pairs;
 };
 
-// kMatrices: 1, or gate and up. On return lane r of warp m has row r's product with matrix m.
-template <typename Type, int kMatrices>
+// `weights` are the two groups. On return lane r of warp i has row r's product in group i.
+template <typename Type>
 static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
-                                                 const MuserProductPart& part, uint group,
-                                                 uint column, const R32Shared& shared) {
+                                                 const MuserProductPart& part, uint column,
+                                                 const uchar* const (&weights)[2],
+                                                 const R32Shared& shared) {
     const uint lane = threadIdx.x & 31u;
     const uint warp = threadIdx.x >> 5;
     const uint warps = blockDim.x >> 5;
     const uint nb = args.blocks;
     const uint n = MUSER_BLOCK * nb;
     const size_t bytes = r32_group_bytes<Type>();
-    const uchar* weights[2];
-    weights[0] = reinterpret_cast<const uchar*>(part.weight) + group * nb * bytes;
-    weights[1] = reinterpret_cast<const uchar*>(kMatrices == 2 ? part.weight2 : part.weight) +
-                 group * nb * bytes;
+    uint4* const stages[2] = {shared.stage, shared.stage + 32 * Type::kPieces};
+    const uint4* const mine[2] = {stages[0] + lane, stages[1] + lane};
 
-    // Task t of a warp: matrix t % kMatrices, superblock warp + t / kMatrices * warps.
-    const uint tasks = warp < nb ? kMatrices * ((nb - warp - 1) / warps + 1) : 0;
+    uint b = warp;
     uint tails[2] = {0, 0};
-    const auto fetch = [&](uint t) -> uint {
-        uint tail = 0;
-        if (t < tasks) {
-            const uint at = warp + t / kMatrices * warps;
-            uint4* stage = shared.stage + (t & 1) * (args.stage_bytes / 32);
-            tail = r32_fetch<Type>(stage, weights[t % kMatrices] + at * bytes, lane);
+    if (b < nb) {
+#pragma unroll
+        for (uint i = 0; i < 2; ++i) {
+            tails[i] = r32_fetch<Type>(stages[i], weights[i] + b * bytes, lane);
         }
-        close_copies();
-        return tail;
-    };
-    tails[0] = fetch(0);
-    tails[1] = fetch(1);
-    if (lane < args.ahead && 2 + lane < tasks) {
-        const uint t = 2 + lane;
-        const uint later = warp + t / kMatrices * warps;
-        prefetch_l2(weights[t % kMatrices] + later * bytes, static_cast<uint>(bytes));
     }
     wait_for_previous();
     const uchar* form = reinterpret_cast<const uchar*>(part.form) +
                         column * static_cast<size_t>(MUSER_BLOCK_FORM_STRIDE(size_t(n)));
-    uint b = warp;
-    uint t = 0;
     R32Load load;
     if (b < nb) load = r32_load_activations(form, n, b, lane);
 
@@ -119,24 +103,20 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
             r32_store_activations<Type>(shared.x, load, lane);
             const float s = load.s;
             if (b + warps < nb) load = r32_load_activations(form, n, b + warps, lane);
+            wait_for_copies();
+            float2* pairs = shared.pairs + 32 * Type::kPairs * (b - first) + lane;
+            const R32Pairs out[2] = {{pairs}, {pairs + 32 * Type::kPairs * args.span}};
+            Type::step(mine, tails, *shared.x, s, out);
+            // A lane reads only what it copied itself, so no other can still need the stage.
+            if (b + warps < nb) {
 #pragma unroll
-            for (uint m = 0; m < kMatrices; ++m, ++t) {
-                wait_for_copies<1>();
-                const R32Pairs out = {shared.pairs +
-                                      32 * Type::kPairs * (m * args.span + b - first) + lane};
-                const uint4* stage = shared.stage + (t & 1) * (args.stage_bytes / 32) + lane;
-                Type::step(stage, (t & 1) == 0 ? tails[0] : tails[1], *shared.x, s, out);
-                // A lane reads only what it copied itself, so no other can still need the stage.
-                const uint tail = fetch(t + 2);
-                if ((t & 1) == 0) {
-                    tails[0] = tail;
-                } else {
-                    tails[1] = tail;
+                for (uint i = 0; i < 2; ++i) {
+                    tails[i] = r32_fetch<Type>(stages[i], weights[i] + (b + warps) * bytes, lane);
                 }
             }
         }
         __syncthreads();
-        if (warp < kMatrices) {
+        if (warp < 2) {
             acc = r32_chain(shared.pairs + 32 * Type::kPairs * warp * args.span + lane,
                             Type::kPairs * (end - first), acc);
         }
@@ -147,11 +127,17 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
 
 template <typename Type>
 static __device__ __forceinline__ void r32_product(const MuserProductArgs& args,
-                                                   const MuserProductPart& part, uint group,
+                                                   const MuserProductPart& part, uint pair,
                                                    const R32Shared& shared) {
-    const float acc = r32_rows<Type, 1>(args, part, group, blockIdx.y, shared);
-    const uint row = MUSER_R32_ROWS * group + threadIdx.x;
-    if (threadIdx.x < MUSER_R32_ROWS && row < part.rows) {
+    const size_t bytes = args.blocks * r32_group_bytes<Type>();
+    const uchar* weight = reinterpret_cast<const uchar*>(part.weight);
+    // An odd last group is worked on twice.
+    const uint last = (part.rows - 1) / MUSER_R32_ROWS;
+    const uchar* const weights[2] = {weight + 2 * pair * bytes,
+                                     weight + min(2 * pair + 1, last) * bytes};
+    const float acc = r32_rows<Type>(args, part, blockIdx.y, weights, shared);
+    const uint row = 2 * MUSER_R32_ROWS * pair + threadIdx.x;
+    if (threadIdx.x < 2 * MUSER_R32_ROWS && row < part.rows) {
         reinterpret_cast<float*>(part.y)[static_cast<size_t>(blockIdx.y) * part.rows + row] = acc;
     }
 }
@@ -163,7 +149,11 @@ static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
                                                 const R32Shared& shared) {
     const uint column = blockIdx.y;
     const uint lane = threadIdx.x & 31u;
-    const float acc = r32_rows<Type, 2>(args, part, group, column, shared);
+    const size_t bytes = args.blocks * r32_group_bytes<Type>();
+    const uchar* const weights[2] = {
+        reinterpret_cast<const uchar*>(part.weight) + group * bytes,
+        reinterpret_cast<const uchar*>(part.weight2) + group * bytes};
+    const float acc = r32_rows<Type>(args, part, column, weights, shared);
     // Warp 1 has the up products. All activations are done with: the chains came after a barrier.
     float* ups = reinterpret_cast<float*>(shared.x - (threadIdx.x >> 5));
     if (threadIdx.x >= 32 && threadIdx.x < 64) ups[lane] = acc;
@@ -216,14 +206,14 @@ static __device__ __forceinline__ R32Shared r32_shared(const MuserProductArgs& a
     return shared;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS, MUSER_R32_RESIDENT)
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS)
     muser_products_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
     let_next_start();
     uint p = 0;
-    while (p + 1 < args.parts && blockIdx.x >= args.part[p + 1].first_group) ++p;
+    while (p + 1 < args.parts && blockIdx.x >= args.part[p + 1].first_block) ++p;
     const MuserProductPart& part = args.part[p];
-    const uint group = blockIdx.x - part.first_group;
+    const uint group = blockIdx.x - part.first_block;
     const R32Shared shared = r32_shared(args, memory);
     switch (part.type) {
         case MUSER_R32_Q4_K:
@@ -241,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS, MUSER_R32_RES
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS, MUSER_R32_RESIDENT)
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS)
     muser_products_silu_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
     let_next_start();

@@ -5,8 +5,9 @@
 // two pieces per block of 32. No lane needs another's words, and scales are decoded once per 256
 // weights.
 //
-// `step` makes the pairs (coefficient, f32 of an exact integer) of one superblock; the chain
-// `acc = fma(coefficient, integer, acc)` over them, in order, is the contract's.
+// `step` makes the pairs (coefficient, f32 of an exact integer) of the superblocks of two groups that
+// meet the same activations: reading those from shared memory is what would bound a single one. The
+// chain `acc = fma(coefficient, integer, acc)` over the pairs, in order, is the contract's.
 #pragma once
 
 #include "../reduce.h"
@@ -55,53 +56,65 @@ struct R32WithMins {
         kPairs = 2,
         kPairSums = 1,
     };
-    static __device__ __forceinline__ void step(const uint4* w, uint, const R32Activations& x,
-                                                float s, R32Pairs out) {
-        const uint4 head = w[0];
-        const uint scales[2] = {head.y & 0x3f3f3f3fu,
-                                (head.w & 0x0f0f0f0fu) | ((head.y >> 2) & 0x30303030u)};
-        const uint mins[2] = {head.z & 0x3f3f3f3fu,
-                              ((head.w >> 4) & 0x0f0f0f0fu) | ((head.z >> 2) & 0x30303030u)};
-        int high = 0;
-        int low = 0;
-        int m = 0;
-        uint4 fifth[2];
-        if (kFifth) {
-            fifth[0] = w[32];
-            fifth[1] = w[64];
-        }
+    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&)[2],
+                                                const R32Activations& x, float s,
+                                                const R32Pairs (&out)[2]) {
+        int high[2] = {0, 0};
+        int low[2] = {0, 0};
+        int m[2] = {0, 0};
 #pragma unroll
         for (uint c = 0; c < 4; ++c) {
-            int h0 = 0;
-            int h1 = 0;
-            int l0 = 0;
-            int l1 = 0;
+            int h0[2] = {0, 0};
+            int h1[2] = {0, 0};
+            int l0[2] = {0, 0};
+            int l1[2] = {0, 0};
 #pragma unroll
             for (uint half = 0; half < 2; ++half) {
-                const uint4 packed = w[32 * ((kFifth ? 3 : 1) + 2 * c + half)];
-                uint4 a = r32_field(packed, 0, 0x0f0f0f0fu);
-                uint4 b = r32_field(packed, 4, 0x0f0f0f0fu);
-                if (kFifth) {
-                    a = r32_top(a, fifth[half], 2 * c, 0x01010101u);
-                    b = r32_top(b, fifth[half], 2 * c + 1, 0x01010101u);
+                const uint4 hi0 = x.hi[4 * c + half];
+                const uint4 hi1 = x.hi[4 * c + half + 2];
+                const uint4 lo0 = x.lo[4 * c + half];
+                const uint4 lo1 = x.lo[4 * c + half + 2];
+#pragma unroll
+                for (uint i = 0; i < 2; ++i) {
+                    const uint4 packed = w[i][32 * ((kFifth ? 3 : 1) + 2 * c + half)];
+                    uint4 a = r32_field(packed, 0, 0x0f0f0f0fu);
+                    uint4 b = r32_field(packed, 4, 0x0f0f0f0fu);
+                    if (kFifth) {
+                        const uint4 fifth = w[i][32 * (1 + half)];
+                        a = r32_top(a, fifth, 2 * c, 0x01010101u);
+                        b = r32_top(b, fifth, 2 * c + 1, 0x01010101u);
+                    }
+                    h0[i] = r32_dot(a, hi0, h0[i]);
+                    l0[i] = r32_dot(a, lo0, l0[i]);
+                    h1[i] = r32_dot(b, hi1, h1[i]);
+                    l1[i] = r32_dot(b, lo1, l1[i]);
                 }
-                h0 = r32_dot(a, x.hi[4 * c + half], h0);
-                l0 = r32_dot(a, x.lo[4 * c + half], l0);
-                h1 = r32_dot(b, x.hi[4 * c + half + 2], h1);
-                l1 = r32_dot(b, x.lo[4 * c + half + 2], l1);
             }
             const uint shift = 16 * (c & 1);
-            const int s0 = static_cast<int>((scales[c / 2] >> shift) & 255u);
-            const int s1 = static_cast<int>((scales[c / 2] >> (shift + 8)) & 255u);
-            const int m0 = static_cast<int>((mins[c / 2] >> shift) & 255u);
-            const int m1 = static_cast<int>((mins[c / 2] >> (shift + 8)) & 255u);
-            high += s0 * h0 + s1 * h1;
-            low += s0 * l0 + s1 * l1;
-            m += m0 * x.sums[2 * c] + m1 * x.sums[2 * c + 1];
+#pragma unroll
+            for (uint i = 0; i < 2; ++i) {
+                const uint4 head = w[i][0];
+                const uint scales = c < 2 ? head.y & 0x3f3f3f3fu
+                                          : (head.w & 0x0f0f0f0fu) | ((head.y >> 2) & 0x30303030u);
+                const uint mins = c < 2
+                                      ? head.z & 0x3f3f3f3fu
+                                      : ((head.w >> 4) & 0x0f0f0f0fu) | ((head.z >> 2) & 0x30303030u);
+                const int s0 = static_cast<int>((scales >> shift) & 255u);
+                const int s1 = static_cast<int>((scales >> (shift + 8)) & 255u);
+                const int m0 = static_cast<int>((mins >> shift) & 255u);
+                const int m1 = static_cast<int>((mins >> (shift + 8)) & 255u);
+                high[i] += s0 * h0[i] + s1 * h1[i];
+                low[i] += s0 * l0[i] + s1 * l1[i];
+                m[i] += m0 * x.sums[2 * c] + m1 * x.sums[2 * c + 1];
+            }
         }
-        out.put(0, r32_half(head.x) * s, wide_to_float(high, low));
-        // |M| < 2^30: the wide rule with TH = M div 256 is one exact way to its f32.
-        out.put(1, -(r32_half(head.x >> 16) * s), wide_to_float(m >> 8, m & 255));
+#pragma unroll
+        for (uint i = 0; i < 2; ++i) {
+            const uint d = w[i][0].x;
+            out[i].put(0, r32_half(d) * s, wide_to_float(high[i], low[i]));
+            // |M| < 2^30: the wide rule with TH = M div 256 is one exact way to its f32.
+            out[i].put(1, -(r32_half(d >> 16) * s), wide_to_float(m[i] >> 8, m[i] & 255));
+        }
     }
 };
 typedef R32WithMins<false> R32Q4K;
@@ -109,60 +122,74 @@ typedef R32WithMins<true> R32Q5K;
 
 struct R32Q6K {
     enum { kPieces = 13, kTail = 64, kPairs = 1, kPairSums = 0 };
-    static __device__ __forceinline__ void step(const uint4* w, uint tail, const R32Activations& x,
-                                                float s, R32Pairs out) {
-        const uint4 scale_words = w[32 * 12];
-        const uint scales[4] = {scale_words.x, scale_words.y, scale_words.z, scale_words.w};
-        int high = 0;
-        int low = 0;
-        int offset = 0;
+    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&tail)[2],
+                                                const R32Activations& x, float s,
+                                                const R32Pairs (&out)[2]) {
+        int high[2] = {0, 0};
+        int low[2] = {0, 0};
+        int offset[2] = {0, 0};
+        const uint4 scale_words[2] = {w[0][32 * 12], w[1][32 * 12]};
 #pragma unroll
         for (uint n = 0; n < 2; ++n) {
-            uint4 top[2];
-            top[0] = w[32 * (8 + 2 * n)];
-            top[1] = w[32 * (9 + 2 * n)];
 #pragma unroll
             for (uint j = 0; j < 2; ++j) {
 #pragma unroll
                 for (uint half = 0; half < 2; ++half) {
-                    const uint4 packed = w[32 * (4 * n + 2 * j + half)];
-                    const uint4 a =
-                        r32_top(r32_field(packed, 0, 0x0f0f0f0fu), top[half], 2 * j, 0x03030303u);
-                    const uint4 b = r32_top(r32_field(packed, 4, 0x0f0f0f0fu), top[half], 4 + 2 * j,
-                                            0x03030303u);
                     // Runs of 16, each with its own scale.
                     const uint ra = 8 * n + 2 * j + half;
                     const uint rb = ra + 4;
-                    const int sa = static_cast<signed char>(scales[ra / 4] >> (8 * (ra & 3)));
-                    const int sb = static_cast<signed char>(scales[rb / 4] >> (8 * (rb & 3)));
-                    high += sa * r32_dot(a, x.hi[ra], 0) + sb * r32_dot(b, x.hi[rb], 0);
-                    low += sa * r32_dot(a, x.lo[ra], 0) + sb * r32_dot(b, x.lo[rb], 0);
-                    offset += sa * x.sums[ra] + sb * x.sums[rb];
+                    const uint4 hi0 = x.hi[ra];
+                    const uint4 hi1 = x.hi[rb];
+                    const uint4 lo0 = x.lo[ra];
+                    const uint4 lo1 = x.lo[rb];
+#pragma unroll
+                    for (uint i = 0; i < 2; ++i) {
+                        const uint4 packed = w[i][32 * (4 * n + 2 * j + half)];
+                        const uint4 top = w[i][32 * (8 + 2 * n + half)];
+                        const uint4 a =
+                            r32_top(r32_field(packed, 0, 0x0f0f0f0fu), top, 2 * j, 0x03030303u);
+                        const uint4 b =
+                            r32_top(r32_field(packed, 4, 0x0f0f0f0fu), top, 4 + 2 * j, 0x03030303u);
+                        const uint scales[4] = {scale_words[i].x, scale_words[i].y,
+                                                scale_words[i].z, scale_words[i].w};
+                        const int sa = static_cast<signed char>(scales[ra / 4] >> (8 * (ra & 3)));
+                        const int sb = static_cast<signed char>(scales[rb / 4] >> (8 * (rb & 3)));
+                        high[i] += sa * r32_dot(a, hi0, 0) + sb * r32_dot(b, hi1, 0);
+                        low[i] += sa * r32_dot(a, lo0, 0) + sb * r32_dot(b, lo1, 0);
+                        offset[i] += sa * x.sums[ra] + sb * x.sums[rb];
+                    }
                 }
             }
         }
-        // The weight is q - 32: T = 256 high + low - 32 offset. |offset| < 2^31: a sum of 16 runs
-        // of at most 128 * 16 * 32639.
-        high -= offset >> 3;
-        low -= 32 * (offset & 7);
-        out.put(0, r32_half(tail) * s, wide_to_float(high, low));
+#pragma unroll
+        for (uint i = 0; i < 2; ++i) {
+            // The weight is q - 32: T = 256 high + low - 32 offset. |offset| < 2^31: a sum of 16
+            // runs of at most 128 * 16 * 32639.
+            high[i] -= offset[i] >> 3;
+            low[i] -= 32 * (offset[i] & 7);
+            out[i].put(0, r32_half(tail[i]) * s, wide_to_float(high[i], low[i]));
+        }
     }
 };
 
 struct R32Q80 {
     enum { kPieces = 17, kTail = 0, kPairs = 8, kPairSums = 0 };
-    static __device__ __forceinline__ void step(const uint4* w, uint, const R32Activations& x,
-                                                float s, R32Pairs out) {
-        const uint4 head = w[0];
-        const uint halves[4] = {head.x, head.y, head.z, head.w};
+    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&)[2],
+                                                const R32Activations& x, float s,
+                                                const R32Pairs (&out)[2]) {
 #pragma unroll
-        for (uint k = 0; k < 8; ++k) {
-            const uint4 a = w[32 * (1 + 2 * k)];
-            const uint4 b = w[32 * (2 + 2 * k)];
-            const int high = r32_dot(b, x.hi[2 * k + 1], r32_dot(a, x.hi[2 * k], 0));
-            const int low = r32_dot(b, x.lo[2 * k + 1], r32_dot(a, x.lo[2 * k], 0));
-            const float d = r32_half(halves[k / 2] >> (16 * (k & 1)));
-            out.put(k, d * s, wide_to_float(high, low));
+        for (uint i = 0; i < 2; ++i) {
+            const uint4 head = w[i][0];
+            const uint halves[4] = {head.x, head.y, head.z, head.w};
+#pragma unroll
+            for (uint k = 0; k < 8; ++k) {
+                const uint4 a = w[i][32 * (1 + 2 * k)];
+                const uint4 b = w[i][32 * (2 + 2 * k)];
+                const int high = r32_dot(b, x.hi[2 * k + 1], r32_dot(a, x.hi[2 * k], 0));
+                const int low = r32_dot(b, x.lo[2 * k + 1], r32_dot(a, x.lo[2 * k], 0));
+                const float d = r32_half(halves[k / 2] >> (16 * (k & 1)));
+                out[i].put(k, d * s, wide_to_float(high, low));
+            }
         }
     }
 };
