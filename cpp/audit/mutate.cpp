@@ -203,8 +203,15 @@ std::vector<Mutant> mutants(const Trace& trace) {
         made.other = static_cast<uint32_t>(commit - trace.host.begin());
         out.push_back(made);
     }
+    // Tracking of what nobody writes orders nothing.
+    std::vector<bool> written(trace.objects.size(), false);
+    for (const Dispatch& dispatch : trace.dispatches) {
+        for (const Use& use : dispatch.uses) {
+            if (writes(use.access)) written[use.object] = true;
+        }
+    }
     for (uint32_t o = 0; o < trace.objects.size(); ++o) {
-        if (!trace.objects[o].tracked) continue;
+        if (!trace.objects[o].tracked || !written[o]) continue;
         Mutant made;
         made.kind = MutantKind::untrack;
         made.object = o;

@@ -150,11 +150,10 @@ Oracle::Found Oracle::examine(const Trace& trace, bool first_only) const {
         const auto rank = [&](const Touch& touch) { return order.of(touch).rank; };
         std::stable_sort(touches.begin(), touches.end(),
                          [&](const Touch& a, const Touch& b) { return rank(a) < rank(b); });
-        const auto writes_it = [&](int64_t step) {
-            return std::any_of(touches.begin(), touches.end(), [&](const Touch& touch) {
-                return touch.write && rank(touch) == step;
-            });
-        };
+        std::set<int64_t> writers;
+        for (const Touch& touch : touches) {
+            if (touch.write) writers.insert(rank(touch));
+        }
         for (size_t j = 0; j < touches.size(); ++j) {
             const Touch& to = touches[j];
             // Back from `to` to the last step that writes this byte, that one included.
@@ -163,7 +162,7 @@ Oracle::Found Oracle::examine(const Trace& trace, bool first_only) const {
                 const Touch& from = touches[i];
                 if (rank(from) == rank(to)) continue;
                 if (writer >= 0 && rank(from) < writer) break;
-                if (writer < 0 && (from.write || writes_it(rank(from)))) writer = rank(from);
+                if (writer < 0 && writers.contains(rank(from))) writer = rank(from);
                 // What a step reads that also writes is overtaken by its own write.
                 if (rank(from) == writer && !from.write) continue;
                 if (!from.write && !to.write) continue;
