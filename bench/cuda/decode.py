@@ -75,6 +75,16 @@ def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) ->
     )
 
 
+def measure_lane(engine: muser.Engine) -> None:
+    """64 known tokens without waits between: the device's own time per token."""
+    known = tokens(64, engine.vocab)
+    engine.teacher_forced(known)
+    started = time.perf_counter()
+    engine.teacher_forced(known)
+    seconds = (time.perf_counter() - started) / len(known)
+    say("teacher_forced", ms=round(1e3 * seconds, 4), position=engine.position)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
@@ -120,6 +130,7 @@ def main() -> int:
             cpu_tok_s=round(1 / cpu_seconds, 2),
         )
     measure(engine, "greedy", arguments.steps, bytes_per_token)
+    measure_lane(engine)
     profile(engine, 17)
     if arguments.depth:
         while engine.position < arguments.depth:

@@ -15,6 +15,7 @@ using stream::CommandBuffer;
 using stream::Dispatch;
 
 constexpr uint32_t kCounters = 1u << 18;
+constexpr uint64_t kWideBlocks = 16;
 constexpr uint32_t kNormLongest = 8192, kNormShortest = 1024;
 
 struct OwnForm {
@@ -101,12 +102,13 @@ KernelLibrary::KernelLibrary(GpuRef gpu, const std::string& code)
     check(loaded, "cuModuleLoadData");
     repack_ = function("muser_repack_r32");
     products_ = function("muser_products_r32");
+    wide_ = function("muser_products_wide_r32");
     silu_ = function("muser_products_silu_r32");
-    if (!repack_ || !products_ || !silu_) {
+    if (!repack_ || !products_ || !wide_ || !silu_) {
         throw DeviceError("the kernel sources lack the cuda device's own kernels",
                           {{"device", "cuda"}});
     }
-    for (const CUfunction product : {products_, silu_}) {
+    for (const CUfunction product : {products_, wide_, silu_}) {
         check(gpu_->api->function_set(product, kFunctionMaxDynamicShared, gpu_->shared_bytes),
               "cuFuncSetAttribute");
     }
@@ -256,6 +258,14 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
     uint32_t columns = 1;
     const Dispatch& front = commands.dispatches[dispatches.front()];
     const bool silu = kernel_of(front).form == LaunchForm::silu_product;
+    // Two groups to a block where that leaves every multiprocessor several blocks.
+    uint64_t all_groups = 0;
+    for (const uint32_t d : dispatches) {
+        const auto args = arguments<MatVecArgs>(commands, commands.dispatches[d]);
+        all_groups += (args.rows + kGroupRows - 1) / kGroupRows;
+    }
+    const bool wide =
+        !silu && all_groups >= kWideBlocks * static_cast<uint64_t>(gpu_->multiprocessors);
     for (const uint32_t d : dispatches) {
         const Dispatch& dispatch = commands.dispatches[d];
         const R32Shape& shape = *kernel_of(dispatch).shape;
@@ -279,21 +289,19 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
         part.type = shape.type;
         part.first_block = grid;
         const uint32_t groups = (args.rows + kGroupRows - 1) / kGroupRows;
-        grid += silu ? groups : (groups + 1) / 2;
+        grid += wide ? (groups + 1) / 2 : groups;
         pieces = std::max(pieces, shape.pieces);
         pairs = std::max(pairs, shape.pairs);
         all.blocks = args.cols / 256;
         columns = args.columns;
     }
-    const ProductPlan plan =
-        plan_product(all.blocks, pieces, pairs, uint64_t{grid} * columns,
-                     static_cast<uint32_t>(gpu_->shared_bytes),
-                     static_cast<uint32_t>(gpu_->multiprocessors));
+    const ProductPlan plan = plan_product(all.blocks, pieces, pairs, wide || silu ? 2 : 1,
+                                          static_cast<uint32_t>(gpu_->shared_bytes));
     all.span = plan.span;
     all.stage_bytes = plan.stage_bytes;
 
     PreparedLaunch launch;
-    launch.function = kernel_of(front).function;
+    launch.function = silu ? silu_ : wide ? wide_ : products_;
     launch.grid = {grid, columns, 1};
     launch.block = {32 * plan.warps, 1, 1};
     launch.shared_bytes = plan.shared_bytes;

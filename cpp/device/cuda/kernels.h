@@ -75,7 +75,7 @@ class KernelLibrary {
 
     GpuRef gpu_;
     CUmodule module_ = nullptr;
-    CUfunction repack_ = nullptr, products_ = nullptr, silu_ = nullptr;
+    CUfunction repack_ = nullptr, products_ = nullptr, wide_ = nullptr, silu_ = nullptr;
     DeviceMemory counters_;  // of the silu products; zero between launches
 };
 
@@ -84,8 +84,9 @@ class KernelLibrary {
 struct ProductPlan {
     uint32_t warps = 2, span = 2, stage_bytes = 0, shared_bytes = 0;
 };
-// blocks: superblocks of a row; pieces, pairs: the most of the launch's types; grid: its blocks.
-ProductPlan plan_product(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint64_t grid,
-                         uint32_t shared_limit, uint32_t multiprocessors);
+// blocks: superblocks of a row; pieces, pairs: the most of the launch's types; groups: of rows that
+// a block takes, 1 or 2.
+ProductPlan plan_product(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint32_t groups,
+                         uint32_t shared_limit);
 
 }  // namespace muser::device::cuda

@@ -8,8 +8,10 @@
 
 // Rows of a group that lie interleaved: one lane per row.
 #define MUSER_R32_ROWS 32
-// Most warps of a product's block, which bounds its registers.
-#define MUSER_R32_WARPS 18
+// Most warps of a product's block with one group and with two; bounds its registers, two blocks to
+// a multiprocessor.
+#define MUSER_R32_WARPS_ONE 13
+#define MUSER_R32_WARPS_TWO 9
 #define MUSER_R32_PARTS 8
 
 enum MuserR32Type : uint32_t {
@@ -21,7 +23,7 @@ enum MuserR32Type : uint32_t {
 };
 
 // One matrix of a launch. Several products of one epoch share a launch: their groups of rows follow
-// each other in the grid, two to a block (silu: one of each matrix).
+// each other in the grid, one or two to a block (silu: one of each matrix).
 struct MuserProductPart {
     uint64_t weight;
     uint64_t weight2;  // silu: the up matrix
@@ -40,7 +42,7 @@ struct MuserProductArgs {
     uint32_t parts;
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t span;         // superblocks between two combinations; a multiple of the warps
-    uint32_t stage_bytes;  // shared memory of one warp's weights: of two groups
+    uint32_t stage_bytes;  // shared memory of one warp's weights: one stage per group
     uint32_t padding[2];
 };
 

@@ -1,7 +1,8 @@
 // Products of quantised matrices in groups of 32 interleaved rows with one block-form vector, and
 // the gate and up products with SwiGLU (docs/numerics.md §2, §6). Layout: r32_types.cuh.
 //
-// A block takes two groups: 64 rows of a matrix, or 32 rows of gate and up. Its warps take
+// A block takes one group of 32 rows, or two: 64 rows of a matrix so large that there are blocks
+// enough, or 32 rows of gate and up. Its warps take
 // superblocks in turn (warp, warp + warps, ...): all of a superblock's integers are exact whoever
 // makes them. They leave (coefficient, integer) pairs in shared memory, and one warp per group, a
 // lane per row, runs the contract's chain over them in order.
@@ -67,11 +68,11 @@ struct R32Shared {
     float2* pairs;
 };
 
-// `weights` are the two groups. On return lane r of warp i has row r's product in group i.
-template <typename Type>
+// `weights` are the N groups. On return lane r of warp i has row r's product in group i.
+template <typename Type, uint N>
 static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
                                                  const MuserProductPart& part, uint column,
-                                                 const uchar* const (&weights)[2],
+                                                 const uchar* const (&weights)[N],
                                                  const R32Shared& shared) {
     const uint lane = threadIdx.x & 31u;
     const uint warp = threadIdx.x >> 5;
@@ -79,15 +80,17 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
     const uint nb = args.blocks;
     const uint n = MUSER_BLOCK * nb;
     const size_t bytes = r32_group_bytes<Type>();
-    uint4* const stages[2] = {shared.stage, shared.stage + 32 * Type::kPieces};
-    const uint4* const mine[2] = {stages[0] + lane, stages[1] + lane};
+    const uint4* mine[N];
+#pragma unroll
+    for (uint i = 0; i < N; ++i) mine[i] = shared.stage + 32 * Type::kPieces * i + lane;
 
     uint b = warp;
-    uint tails[2] = {0, 0};
+    uint tails[N] = {};
     if (b < nb) {
 #pragma unroll
-        for (uint i = 0; i < 2; ++i) {
-            tails[i] = r32_fetch<Type>(stages[i], weights[i] + b * bytes, lane);
+        for (uint i = 0; i < N; ++i) {
+            tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
+                                       weights[i] + b * bytes, lane);
         }
     }
     wait_for_previous();
@@ -105,18 +108,21 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
             if (b + warps < nb) load = r32_load_activations(form, n, b + warps, lane);
             wait_for_copies();
             float2* pairs = shared.pairs + 32 * Type::kPairs * (b - first) + lane;
-            const R32Pairs out[2] = {{pairs}, {pairs + 32 * Type::kPairs * args.span}};
+            R32Pairs out[N];
+#pragma unroll
+            for (uint i = 0; i < N; ++i) out[i].at = pairs + 32 * Type::kPairs * args.span * i;
             Type::step(mine, tails, *shared.x, s, out);
             // A lane reads only what it copied itself, so no other can still need the stage.
             if (b + warps < nb) {
 #pragma unroll
-                for (uint i = 0; i < 2; ++i) {
-                    tails[i] = r32_fetch<Type>(stages[i], weights[i] + (b + warps) * bytes, lane);
+                for (uint i = 0; i < N; ++i) {
+                    tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
+                                               weights[i] + (b + warps) * bytes, lane);
                 }
             }
         }
         __syncthreads();
-        if (warp < 2) {
+        if (warp < N) {
             acc = r32_chain(shared.pairs + 32 * Type::kPairs * warp * args.span + lane,
                             Type::kPairs * (end - first), acc);
         }
@@ -125,19 +131,21 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
     return acc;
 }
 
-template <typename Type>
+template <typename Type, uint N>
 static __device__ __forceinline__ void r32_product(const MuserProductArgs& args,
-                                                   const MuserProductPart& part, uint pair,
+                                                   const MuserProductPart& part, uint block,
                                                    const R32Shared& shared) {
     const size_t bytes = args.blocks * r32_group_bytes<Type>();
-    const uchar* weight = reinterpret_cast<const uchar*>(part.weight);
-    // An odd last group is worked on twice.
     const uint last = (part.rows - 1) / MUSER_R32_ROWS;
-    const uchar* const weights[2] = {weight + 2 * pair * bytes,
-                                     weight + min(2 * pair + 1, last) * bytes};
-    const float acc = r32_rows<Type>(args, part, blockIdx.y, weights, shared);
-    const uint row = 2 * MUSER_R32_ROWS * pair + threadIdx.x;
-    if (threadIdx.x < 2 * MUSER_R32_ROWS && row < part.rows) {
+    const uchar* weights[N];
+#pragma unroll
+    for (uint i = 0; i < N; ++i) {
+        // An odd last group is worked on twice.
+        weights[i] = reinterpret_cast<const uchar*>(part.weight) + min(N * block + i, last) * bytes;
+    }
+    const float acc = r32_rows<Type, N>(args, part, blockIdx.y, weights, shared);
+    const uint row = N * MUSER_R32_ROWS * block + threadIdx.x;
+    if (threadIdx.x < N * MUSER_R32_ROWS && row < part.rows) {
         reinterpret_cast<float*>(part.y)[static_cast<size_t>(blockIdx.y) * part.rows + row] = acc;
     }
 }
@@ -153,7 +161,7 @@ static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
     const uchar* const weights[2] = {
         reinterpret_cast<const uchar*>(part.weight) + group * bytes,
         reinterpret_cast<const uchar*>(part.weight2) + group * bytes};
-    const float acc = r32_rows<Type>(args, part, column, weights, shared);
+    const float acc = r32_rows<Type, 2>(args, part, column, weights, shared);
     // Warp 1 has the up products. All activations are done with: the chains came after a barrier.
     float* ups = reinterpret_cast<float*>(shared.x - (threadIdx.x >> 5));
     if (threadIdx.x >= 32 && threadIdx.x < 64) ups[lane] = acc;
@@ -206,32 +214,43 @@ static __device__ __forceinline__ R32Shared r32_shared(const MuserProductArgs& a
     return shared;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS)
-    muser_products_r32(const __grid_constant__ MuserProductArgs args) {
-    extern __shared__ uint4 memory[];
+template <uint N>
+static __device__ __forceinline__ void r32_products(const MuserProductArgs& args, uint4* memory) {
     let_next_start();
     uint p = 0;
     while (p + 1 < args.parts && blockIdx.x >= args.part[p + 1].first_block) ++p;
     const MuserProductPart& part = args.part[p];
-    const uint group = blockIdx.x - part.first_block;
+    const uint block = blockIdx.x - part.first_block;
     const R32Shared shared = r32_shared(args, memory);
     switch (part.type) {
         case MUSER_R32_Q4_K:
-            r32_product<R32Q4K>(args, part, group, shared);
+            r32_product<R32Q4K, N>(args, part, block, shared);
             break;
         case MUSER_R32_Q5_K:
-            r32_product<R32Q5K>(args, part, group, shared);
+            r32_product<R32Q5K, N>(args, part, block, shared);
             break;
         case MUSER_R32_Q6_K:
-            r32_product<R32Q6K>(args, part, group, shared);
+            r32_product<R32Q6K, N>(args, part, block, shared);
             break;
         default:
-            r32_product<R32Q80>(args, part, group, shared);
+            r32_product<R32Q80, N>(args, part, block, shared);
             break;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS)
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_ONE, 2)
+    muser_products_r32(const __grid_constant__ MuserProductArgs args) {
+    extern __shared__ uint4 memory[];
+    r32_products<1>(args, memory);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
+    muser_products_wide_r32(const __grid_constant__ MuserProductArgs args) {
+    extern __shared__ uint4 memory[];
+    r32_products<2>(args, memory);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
     muser_products_silu_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
     let_next_start();

@@ -5,9 +5,9 @@
 // two pieces per block of 32. No lane needs another's words, and scales are decoded once per 256
 // weights.
 //
-// `step` makes the pairs (coefficient, f32 of an exact integer) of the superblocks of two groups that
-// meet the same activations: reading those from shared memory is what would bound a single one. The
-// chain `acc = fma(coefficient, integer, acc)` over the pairs, in order, is the contract's.
+// `step` makes the pairs (coefficient, f32 of an exact integer) of the superblocks of one or two
+// groups that meet the same activations: reading those from shared memory is what bounds a single
+// one on a large matrix. The chain `acc = fma(coefficient, integer, acc)` over the pairs, in order, is the contract's.
 #pragma once
 
 #include "../reduce.h"
@@ -56,18 +56,19 @@ struct R32WithMins {
         kPairs = 2,
         kPairSums = 1,
     };
-    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&)[2],
+    template <uint N>
+    static __device__ __forceinline__ void step(const uint4* const (&w)[N], const uint (&)[N],
                                                 const R32Activations& x, float s,
-                                                const R32Pairs (&out)[2]) {
-        int high[2] = {0, 0};
-        int low[2] = {0, 0};
-        int m[2] = {0, 0};
+                                                const R32Pairs (&out)[N]) {
+        int high[N] = {};
+        int low[N] = {};
+        int m[N] = {};
 #pragma unroll
         for (uint c = 0; c < 4; ++c) {
-            int h0[2] = {0, 0};
-            int h1[2] = {0, 0};
-            int l0[2] = {0, 0};
-            int l1[2] = {0, 0};
+            int h0[N] = {};
+            int h1[N] = {};
+            int l0[N] = {};
+            int l1[N] = {};
 #pragma unroll
             for (uint half = 0; half < 2; ++half) {
                 const uint4 hi0 = x.hi[4 * c + half];
@@ -75,7 +76,7 @@ struct R32WithMins {
                 const uint4 lo0 = x.lo[4 * c + half];
                 const uint4 lo1 = x.lo[4 * c + half + 2];
 #pragma unroll
-                for (uint i = 0; i < 2; ++i) {
+                for (uint i = 0; i < N; ++i) {
                     const uint4 packed = w[i][32 * ((kFifth ? 3 : 1) + 2 * c + half)];
                     uint4 a = r32_field(packed, 0, 0x0f0f0f0fu);
                     uint4 b = r32_field(packed, 4, 0x0f0f0f0fu);
@@ -92,7 +93,7 @@ struct R32WithMins {
             }
             const uint shift = 16 * (c & 1);
 #pragma unroll
-            for (uint i = 0; i < 2; ++i) {
+            for (uint i = 0; i < N; ++i) {
                 const uint4 head = w[i][0];
                 const uint scales = c < 2 ? head.y & 0x3f3f3f3fu
                                           : (head.w & 0x0f0f0f0fu) | ((head.y >> 2) & 0x30303030u);
@@ -109,7 +110,7 @@ struct R32WithMins {
             }
         }
 #pragma unroll
-        for (uint i = 0; i < 2; ++i) {
+        for (uint i = 0; i < N; ++i) {
             const uint d = w[i][0].x;
             out[i].put(0, r32_half(d) * s, wide_to_float(high[i], low[i]));
             // |M| < 2^30: the wide rule with TH = M div 256 is one exact way to its f32.
@@ -122,13 +123,16 @@ typedef R32WithMins<true> R32Q5K;
 
 struct R32Q6K {
     enum { kPieces = 13, kTail = 64, kPairs = 1, kPairSums = 0 };
-    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&tail)[2],
+    template <uint N>
+    static __device__ __forceinline__ void step(const uint4* const (&w)[N], const uint (&tail)[N],
                                                 const R32Activations& x, float s,
-                                                const R32Pairs (&out)[2]) {
-        int high[2] = {0, 0};
-        int low[2] = {0, 0};
-        int offset[2] = {0, 0};
-        const uint4 scale_words[2] = {w[0][32 * 12], w[1][32 * 12]};
+                                                const R32Pairs (&out)[N]) {
+        int high[N] = {};
+        int low[N] = {};
+        int offset[N] = {};
+        uint4 scale_words[N];
+#pragma unroll
+        for (uint i = 0; i < N; ++i) scale_words[i] = w[i][32 * 12];
 #pragma unroll
         for (uint n = 0; n < 2; ++n) {
 #pragma unroll
@@ -143,7 +147,7 @@ struct R32Q6K {
                     const uint4 lo0 = x.lo[ra];
                     const uint4 lo1 = x.lo[rb];
 #pragma unroll
-                    for (uint i = 0; i < 2; ++i) {
+                    for (uint i = 0; i < N; ++i) {
                         const uint4 packed = w[i][32 * (4 * n + 2 * j + half)];
                         const uint4 top = w[i][32 * (8 + 2 * n + half)];
                         const uint4 a =
@@ -162,7 +166,7 @@ struct R32Q6K {
             }
         }
 #pragma unroll
-        for (uint i = 0; i < 2; ++i) {
+        for (uint i = 0; i < N; ++i) {
             // The weight is q - 32: T = 256 high + low - 32 offset. |offset| < 2^31: a sum of 16
             // runs of at most 128 * 16 * 32639.
             high[i] -= offset[i] >> 3;
@@ -174,11 +178,12 @@ struct R32Q6K {
 
 struct R32Q80 {
     enum { kPieces = 17, kTail = 0, kPairs = 8, kPairSums = 0 };
-    static __device__ __forceinline__ void step(const uint4* const (&w)[2], const uint (&)[2],
+    template <uint N>
+    static __device__ __forceinline__ void step(const uint4* const (&w)[N], const uint (&)[N],
                                                 const R32Activations& x, float s,
-                                                const R32Pairs (&out)[2]) {
+                                                const R32Pairs (&out)[N]) {
 #pragma unroll
-        for (uint i = 0; i < 2; ++i) {
+        for (uint i = 0; i < N; ++i) {
             const uint4 head = w[i][0];
             const uint halves[4] = {head.x, head.y, head.z, head.w};
 #pragma unroll
