@@ -43,7 +43,8 @@ struct MuserProductArgs {
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t span;         // superblocks between two combinations; a multiple of the warps
     uint32_t stage_bytes;  // shared memory of one warp's weights: one stage per group
-    uint32_t padding[2];
+    uint32_t carry;        // split: offset of 64 floats in shared memory
+    uint32_t padding;
 };
 
 // repack_r32: ggml rows to groups of 32 interleaved rows.
