@@ -104,13 +104,11 @@ KernelLibrary::KernelLibrary(GpuRef gpu, const std::string& code)
     products_ = function("muser_products_r32");
     wide_ = function("muser_products_wide_r32");
     silu_ = function("muser_products_silu_r32");
-    split_ = function("muser_products_split_r32");
     if (!repack_ || !products_ || !wide_ || !silu_) {
         throw DeviceError("the kernel sources lack the cuda device's own kernels",
                           {{"device", "cuda"}});
     }
-    for (const CUfunction product : {products_, wide_, silu_, split_}) {
-        if (product == nullptr) continue;
+    for (const CUfunction product : {products_, wide_, silu_}) {
         check(gpu_->api->function_set(product, kFunctionMaxDynamicShared, gpu_->shared_bytes),
               "cuFuncSetAttribute");
     }
@@ -263,19 +261,11 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
     // Two groups to a block where that leaves every multiprocessor several blocks.
     uint64_t all_groups = 0;
     for (const uint32_t d : dispatches) {
-        const Dispatch& dispatch = commands.dispatches[d];
-        const auto args = arguments<MatVecArgs>(commands, dispatch);
+        const auto args = arguments<MatVecArgs>(commands, commands.dispatches[d]);
         all_groups += (args.rows + kGroupRows - 1) / kGroupRows;
-        pieces = std::max(pieces, kernel_of(dispatch).shape->pieces);
-        pairs = std::max(pairs, kernel_of(dispatch).shape->pairs);
-        all.blocks = args.cols / 256;
     }
     const bool wide =
         !silu && all_groups >= kWideBlocks * static_cast<uint64_t>(gpu_->multiprocessors);
-    const auto shared_limit = static_cast<uint32_t>(gpu_->shared_bytes);
-    ProductPlan plan = plan_split(all.blocks, pieces, pairs, shared_limit);
-    const bool split = !silu && !wide && split_ != nullptr && plan.warps != 0;
-    if (!split) plan = plan_product(all.blocks, pieces, pairs, wide || silu ? 2 : 1, shared_limit);
     for (const uint32_t d : dispatches) {
         const Dispatch& dispatch = commands.dispatches[d];
         const R32Shape& shape = *kernel_of(dispatch).shape;
@@ -299,16 +289,20 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
         part.type = shape.type;
         part.first_block = grid;
         const uint32_t groups = (args.rows + kGroupRows - 1) / kGroupRows;
-        grid += wide || split ? (groups + 1) / 2 : groups;
+        grid += wide ? (groups + 1) / 2 : groups;
+        pieces = std::max(pieces, shape.pieces);
+        pairs = std::max(pairs, shape.pairs);
+        all.blocks = args.cols / 256;
         columns = args.columns;
     }
+    const ProductPlan plan = plan_product(all.blocks, pieces, pairs, wide || silu ? 2 : 1,
+                                          static_cast<uint32_t>(gpu_->shared_bytes));
     all.span = plan.span;
     all.stage_bytes = plan.stage_bytes;
-    if (split) all.carry = plan.shared_bytes - 64 * 4;
 
     PreparedLaunch launch;
-    launch.function = silu ? silu_ : wide ? wide_ : split ? split_ : products_;
-    launch.grid = {split ? 2 * grid : grid, columns, 1};
+    launch.function = silu ? silu_ : wide ? wide_ : products_;
+    launch.grid = {grid, columns, 1};
     launch.block = {32 * plan.warps, 1, 1};
     launch.shared_bytes = plan.shared_bytes;
     launch.storage.resize(sizeof all);

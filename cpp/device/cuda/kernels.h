@@ -76,7 +76,6 @@ class KernelLibrary {
     GpuRef gpu_;
     CUmodule module_ = nullptr;
     CUfunction repack_ = nullptr, products_ = nullptr, wide_ = nullptr, silu_ = nullptr;
-    CUfunction split_ = nullptr;  // null where the GPU has no clusters
     DeviceMemory counters_;  // of the silu products; zero between launches
 };
 
@@ -89,7 +88,5 @@ struct ProductPlan {
 // a block takes, 1 or 2.
 ProductPlan plan_product(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint32_t groups,
                          uint32_t shared_limit);
-// The same where two blocks share the superblocks of 64 rows. No warps: it does not fit.
-ProductPlan plan_split(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint32_t shared_limit);
 
 }  // namespace muser::device::cuda

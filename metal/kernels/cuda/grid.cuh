@@ -26,20 +26,3 @@ static __device__ __forceinline__ void copy_16_async(void* to_shared, const void
 static __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// Two blocks of a cluster. All threads arrive at each meeting; those that need what others did wait.
-static __device__ __forceinline__ void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-static __device__ __forceinline__ void cluster_wait() {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// Writes to the same place in the shared memory of block `rank` of the cluster.
-static __device__ __forceinline__ void store_in_cluster(float* at, float value, uint rank) {
-    const uint mine = static_cast<uint>(__cvta_generic_to_shared(at));
-    uint other;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(mine), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(other), "f"(value) : "memory");
-}
-#endif

@@ -29,8 +29,8 @@ struct MuserProductPart {
     uint64_t weight2;  // silu: the up matrix
     uint64_t form;
     uint64_t y;
-    uint64_t y_form;   // silu: block form of y
-    uint64_t counters; // silu: one u32 per 256 rows, zero between launches
+    uint64_t y_form;    // silu: block form of y
+    uint64_t counters;  // silu: one u32 per 256 rows, zero between launches
     uint32_t rows;
     uint32_t type;
     uint32_t first_block;  // in the grid
@@ -43,8 +43,7 @@ struct MuserProductArgs {
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t span;         // superblocks between two combinations; a multiple of the warps
     uint32_t stage_bytes;  // shared memory of one warp's weights: one stage per group
-    uint32_t carry;        // split: offset of 64 floats in shared memory
-    uint32_t padding;
+    uint32_t padding[2];
 };
 
 // repack_r32: ggml rows to groups of 32 interleaved rows.

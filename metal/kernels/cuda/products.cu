@@ -150,19 +150,6 @@ static __device__ __forceinline__ void r32_product(const MuserProductArgs& args,
     }
 }
 
-static __device__ __forceinline__ R32Shared r32_shared(const MuserProductArgs& args,
-                                                       uint4* memory) {
-    const uint warp = threadIdx.x >> 5;
-    const uint warps = blockDim.x >> 5;
-    char* at = reinterpret_cast<char*>(memory);
-    R32Shared shared;
-    shared.stage = reinterpret_cast<uint4*>(at + warp * args.stage_bytes);
-    at += warps * args.stage_bytes;
-    shared.x = reinterpret_cast<R32Activations*>(at) + warp;
-    shared.pairs = reinterpret_cast<float2*>(at + warps * sizeof(R32Activations));
-    return shared;
-}
-
 // The block of the last of the eight groups that make 256 results writes their block form.
 template <typename Type>
 static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
@@ -214,6 +201,19 @@ static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
     write_block(form, part.rows, block, values, lane);
 }
 
+static __device__ __forceinline__ R32Shared r32_shared(const MuserProductArgs& args,
+                                                       uint4* memory) {
+    const uint warp = threadIdx.x >> 5;
+    const uint warps = blockDim.x >> 5;
+    char* at = reinterpret_cast<char*>(memory);
+    R32Shared shared;
+    shared.stage = reinterpret_cast<uint4*>(at + warp * args.stage_bytes);
+    at += warps * args.stage_bytes;
+    shared.x = reinterpret_cast<R32Activations*>(at) + warp;
+    shared.pairs = reinterpret_cast<float2*>(at + warps * sizeof(R32Activations));
+    return shared;
+}
+
 template <uint N>
 static __device__ __forceinline__ void r32_products(const MuserProductArgs& args, uint4* memory) {
     let_next_start();
@@ -249,104 +249,6 @@ extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
     extern __shared__ uint4 memory[];
     r32_products<2>(args, memory);
 }
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// Two blocks share 64 rows: one takes the first half of the superblocks, the other the second and
-// goes on with the chain where the first has left it. So a matrix of few rows still gives every
-// multiprocessor work, and a warp still reads its activations once for two groups.
-template <typename Type>
-static __device__ __forceinline__ void r32_split(const MuserProductArgs& args,
-                                                 const MuserProductPart& part, uint block,
-                                                 uint4* memory, const R32Shared& shared) {
-    const uint lane = threadIdx.x & 31u;
-    const uint warp = threadIdx.x >> 5;
-    const uint warps = blockDim.x >> 5;
-    const uint rank = blockIdx.x & 1u;
-    const uint nb = args.blocks;
-    const uint n = MUSER_BLOCK * nb;
-    const uint half = (nb + 1) / 2;
-    const uint first = rank == 0 ? 0 : half;
-    const uint end = rank == 0 ? half : nb;
-    const size_t bytes = r32_group_bytes<Type>();
-    const uint last = (part.rows - 1) / MUSER_R32_ROWS;
-    const uchar* weights[2];
-    const uint4* mine[2];
-#pragma unroll
-    for (uint i = 0; i < 2; ++i) {
-        weights[i] = reinterpret_cast<const uchar*>(part.weight) +
-                     min(2 * block + i, last) * (nb * bytes);
-        mine[i] = shared.stage + 32 * Type::kPieces * i + lane;
-    }
-    cluster_arrive();  // this block runs
-    uint tails[2] = {};
-    const auto fetch = [&](uint b) {
-#pragma unroll
-        for (uint i = 0; i < 2; ++i) {
-            tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
-                                       weights[i] + b * bytes, lane);
-        }
-    };
-    uint b = first + warp;
-    if (b < end) fetch(b);
-    wait_for_previous();
-    const uchar* form = reinterpret_cast<const uchar*>(part.form) +
-                        blockIdx.y * static_cast<size_t>(MUSER_BLOCK_FORM_STRIDE(size_t(n)));
-    R32Load load;
-    if (b < end) load = r32_load_activations(form, n, b, lane);
-    for (; b < end; b += warps) {
-        r32_store_activations<Type>(shared.x, load, lane);
-        const float s = load.s;
-        if (b + warps < end) load = r32_load_activations(form, n, b + warps, lane);
-        wait_for_copies();
-        float2* pairs = shared.pairs + 32 * Type::kPairs * (b - first) + lane;
-        const R32Pairs out[2] = {{pairs}, {pairs + 32 * Type::kPairs * args.span}};
-        Type::step(mine, tails, *shared.x, s, out);
-        if (b + warps < end) fetch(b + warps);
-    }
-    __syncthreads();
-    float* carry =
-        reinterpret_cast<float*>(reinterpret_cast<char*>(memory) + args.carry) + threadIdx.x;
-    const float2* pairs = shared.pairs + 32 * Type::kPairs * warp * args.span + lane;
-    const uint count = Type::kPairs * (end - first);
-    cluster_wait();  // the other block runs, so its memory is there
-    if (rank == 0 && warp < 2) store_in_cluster(carry, r32_chain(pairs, count, 0.0f), 1);
-    cluster_arrive();
-    cluster_wait();
-    if (rank == 0 || warp >= 2) return;
-    const float acc = r32_chain(pairs, count, *carry);
-    const uint row = 2 * MUSER_R32_ROWS * block + threadIdx.x;
-    if (row < part.rows) {
-        reinterpret_cast<float*>(part.y)[static_cast<size_t>(blockIdx.y) * part.rows + row] = acc;
-    }
-}
-
-extern "C" __global__ void __cluster_dims__(2, 1, 1)
-    __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
-        muser_products_split_r32(const __grid_constant__ MuserProductArgs args) {
-    extern __shared__ uint4 memory[];
-    let_next_start();
-    const uint pair = blockIdx.x / 2;
-    uint p = 0;
-    while (p + 1 < args.parts && pair >= args.part[p + 1].first_block) ++p;
-    const MuserProductPart& part = args.part[p];
-    const uint block = pair - part.first_block;
-    const R32Shared shared = r32_shared(args, memory);
-    switch (part.type) {
-        case MUSER_R32_Q4_K:
-            r32_split<R32Q4K>(args, part, block, memory, shared);
-            break;
-        case MUSER_R32_Q5_K:
-            r32_split<R32Q5K>(args, part, block, memory, shared);
-            break;
-        case MUSER_R32_Q6_K:
-            r32_split<R32Q6K>(args, part, block, memory, shared);
-            break;
-        default:
-            r32_split<R32Q80>(args, part, block, memory, shared);
-            break;
-    }
-}
-#endif
 
 extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
     muser_products_silu_r32(const __grid_constant__ MuserProductArgs args) {
