@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import ConfigError, TokenizerError, TokenRangeError
@@ -32,6 +34,19 @@ def _text(raw: bytes, what: str, index: int) -> str:
         ) from None
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Hundreds of thousands of strings and pairs are made at once and none is garbage; the cyclic
+    collector would walk the whole process again and again for them, half of the time to load."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class Tokenizer:
     """A byte-level BPE tokenizer: `decode(encode(text)) == text` for every text.
 
@@ -41,6 +56,10 @@ class Tokenizer:
     def __init__(self, stored: Mapping[str, Any]) -> None:
         """`stored` is what the file holds, as muser._core.tokenizer tells it; raises TokenizerError
         for a model, a pre-tokenizer tag or a vocabulary that is not the one we know."""
+        with _collector_paused():
+            self._load(stored)
+
+    def _load(self, stored: Mapping[str, Any]) -> None:
         if stored["model"] != "gpt2":
             raise TokenizerError(
                 f"tokenizer model is {stored['model']!r}; expected 'gpt2' (byte-level BPE)",
@@ -100,7 +119,8 @@ class Tokenizer:
         from .. import _core
         from ..engine import resolve
 
-        return cls(_core.tokenizer(resolve(path)))
+        with _collector_paused():
+            return cls(_core.tokenizer(resolve(path)))
 
     @property
     def stop_ids(self) -> frozenset[int]:
