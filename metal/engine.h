@@ -169,8 +169,9 @@ class Engine {
     Profile profile(uint32_t token, float* logits, bool phase,
                     const std::map<std::string, int>& repeat, const Interrupted& interrupted);
 
-    // decode on the emulator, with every load and store judged. ConfigError on another device.
-    StepTrace trace(uint32_t token, float* logits);
+    // decode (one token) or prefill (several: prompt chunks) on the emulator, with every load and
+    // store judged. ConfigError on another device.
+    StepTrace trace(std::span<const uint32_t> tokens, float* logits);
 
     void reset();
     void rollback(uint64_t tokens);

@@ -85,13 +85,14 @@ void Engine::Impl::choose_schedule() {
     if (config.ffn_gate_up) schedule.ffn = FfnPath::fused;
     const model::Geometry& geometry = on_device.geometry;
     const uint32_t queries = geometry.heads / geometry.kv_heads;
-    if (schedule.attention == Attention::gqa && queries > MUSER_SHAPE_GQA_MAX_QUERIES) {
+    const uint32_t most = max_queries_per_kv_head(schedule);
+    if (most != 0 && queries > most) {
         throw ConfigError("schedule " + std::string(schedule.name) + " serves at most " +
-                              std::to_string(MUSER_SHAPE_GQA_MAX_QUERIES) +
-                              " query heads per KV head; the file has " + std::to_string(queries),
+                              std::to_string(most) + " query heads per KV head; the file has " +
+                              std::to_string(queries),
                           {{"schedule", std::string(schedule.name)},
                            {"found", std::to_string(queries)},
-                           {"expected", std::to_string(MUSER_SHAPE_GQA_MAX_QUERIES)}});
+                           {"expected", std::to_string(most)}});
     }
     if (geometry.head_dim % 8 != 0) {
         throw GGUFError(

@@ -39,6 +39,12 @@ bool captures(const std::vector<std::string>& wanted, const std::string& closure
     });
 }
 
+// "blk.3." of "blk.3.attention"; nothing of "lm_head".
+std::string_view layer_prefix(std::string_view name) {
+    if (!name.starts_with("blk.")) return {};
+    return name.substr(0, name.find('.', 4) + 1);
+}
+
 }  // namespace
 
 // ConfigError for a name that no closure of this step will leave behind, before anything runs.
@@ -48,16 +54,25 @@ void Engine::Impl::check_captures(const std::vector<std::string>& capture) {
     EncodeLog log;
     encode_only(kv.position(), log);
     for (const std::string& name : capture) {
-        const bool found = std::any_of(log.closures.begin(), log.closures.end(), [&](Label label) {
-            const auto outputs = stage_outputs(label.stage, act, schedule);
-            return std::any_of(outputs.begin(), outputs.end(), [&](const StageOutput& o) {
-                return name == label_text(label) || name == capture_name(label, o.name);
-            });
-        });
+        // What the name could have been: everything its layer, or the rest of the graph, leaves.
+        const std::string_view layer = layer_prefix(name);
+        std::string allowed;
+        bool found = false;
+        for (const Label& label : log.closures) {
+            for (const StageOutput& output : stage_outputs(label.stage, act, schedule)) {
+                const std::string known = capture_name(label, output.name);
+                found = found || name == label_text(label) || name == known;
+                if (layer_prefix(known) != layer) continue;
+                allowed += (allowed.empty() ? "" : ", ") + known;
+            }
+        }
         if (!found) {
             throw ConfigError("schedule " + std::string(schedule.name) + " has no stage output '" +
-                                  name + "' at this position",
-                              {{"capture", name}, {"schedule", std::string(schedule.name)}});
+                                  name + "' at this position; there are " + allowed +
+                                  " (schedule 'production' keeps the stages apart)",
+                              {{"capture", name},
+                               {"schedule", std::string(schedule.name)},
+                               {"allowed", allowed}});
         }
     }
 }

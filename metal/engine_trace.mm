@@ -11,7 +11,7 @@ namespace muser {
 
 #if defined(__APPLE__)
 
-StepTrace Engine::trace(uint32_t, float*) {
+StepTrace Engine::trace(std::span<const uint32_t>, float*) {
     throw ConfigError("the tracer belongs to the emulator; use device 'emulator' elsewhere",
                       {{"device", "metal"}});
 }
@@ -42,7 +42,7 @@ uint64_t bytes_of(const std::vector<emulator::ByteRange>& ranges) {
 
 }  // namespace
 
-StepTrace Engine::trace(uint32_t token, float* logits) {
+StepTrace Engine::trace(std::span<const uint32_t> tokens, float* logits) {
     Impl& self = *impl_;
     auto* device =
         dynamic_cast<emulator::EmulatorDevice*>(&portable::device_of(self.context.device()));
@@ -53,7 +53,11 @@ StepTrace Engine::trace(uint32_t token, float* logits) {
     std::vector<Capture> none;
     const Tracing tracing(*device);
     device->take_report();
-    decode(token, logits, {}, none, {});
+    if (tokens.size() == 1) {
+        decode(tokens.front(), logits, {}, none, {});
+    } else {
+        prefill(tokens.data(), tokens.size(), false, logits, {});
+    }
     const emulator::TraceReport report = device->take_report();
 
     StepTrace trace;

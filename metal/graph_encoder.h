@@ -34,9 +34,12 @@ struct Argument {
     RowRule rows = {};
     // Set for a step slot: the kernel reads these of its words, not all of it.
     std::optional<kernels::StepReadFacts> step = {};
-    // Set for the block form of n elements (or several, one after the other) whose sums of 16 the
-    // kernel does not need. A device's own variant may read them: the same kernel wrote them.
-    uint32_t without_sums = 0;
+    // Set for block forms of n elements each, one after the other: the padding between them is
+    // nobody's.
+    uint32_t forms_of = 0;
+    // Not set where the kernel does not need a form's sums of 16. A device's own variant may read
+    // them: the same kernel wrote them.
+    bool sums = true;
 };
 
 enum class BarrierMode {

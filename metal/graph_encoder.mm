@@ -26,10 +26,15 @@ void declare_step_reads(std::string_view kernel, const Argument& argument,
     }
 }
 
-// hi and lo, then the scales: all of a block form but its sums.
-void declare_without_sums(const Argument& argument, std::vector<stream::DeclaredAccess>& accesses) {
-    const uint64_t n = argument.without_sums;
+// Each block form by itself; without its sums: hi and lo, then the scales.
+void declare_forms(const Argument& argument, std::vector<stream::DeclaredAccess>& accesses) {
+    const uint64_t n = argument.forms_of;
     for (uint64_t at = 0; at < argument.length; at += MUSER_BLOCK_FORM_STRIDE(n)) {
+        if (argument.sums) {
+            accesses.push_back(
+                {argument.index, argument.access, at, MUSER_BLOCK_FORM_BYTES(n), {}});
+            continue;
+        }
         accesses.push_back({argument.index, argument.access, at, MUSER_BLOCK_SUMS(n), {}});
         accesses.push_back({argument.index,
                             argument.access,
@@ -192,8 +197,8 @@ void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args
             declare_step_reads(kernel, argument, accesses);
             continue;
         }
-        if (argument.without_sums != 0) {
-            declare_without_sums(argument, accesses);
+        if (argument.forms_of != 0) {
+            declare_forms(argument, accesses);
             continue;
         }
         accesses.push_back({argument.index, argument.access, 0, argument.length, argument.rows});

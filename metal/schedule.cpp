@@ -4,6 +4,7 @@
 #include <string>
 
 #include "errors.h"
+#include "metal/kernels/launch_shapes.h"
 
 namespace muser {
 namespace {
@@ -56,6 +57,10 @@ constexpr std::array kSchedules = {
 }  // namespace
 
 std::span<const Schedule> schedules() { return kSchedules; }
+
+uint32_t max_queries_per_kv_head(const Schedule& schedule) {
+    return schedule.attention == Attention::gqa ? MUSER_SHAPE_GQA_MAX_QUERIES : 0;
+}
 
 const Schedule& find_schedule(std::string_view name) {
     std::string known;

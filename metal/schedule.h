@@ -4,6 +4,7 @@
 // token graph has at most one branch per column. Everything is chosen once, at load.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -42,6 +43,9 @@ struct Schedule {
     FfnPath ffn;
     std::string_view differs;  // from the one above it, in words
 };
+
+// Query heads that share a KV head: how many the schedule's attention serves; 0: any number.
+uint32_t max_queries_per_kv_head(const Schedule& schedule);
 
 // In the order of the ladder, `baseline` first.
 std::span<const Schedule> schedules();

@@ -224,6 +224,7 @@ def test_untracked_story_is_reported() -> None:
 
 
 def emulated(position: int, **settings: Any) -> tuple[muser.Config, bytes]:
+    settings = {"schedule": "production", **settings}
     config = muser.Config(device="emulator", context=64, **settings)
     return config, seeds.prepare(TINY, config, position)
 

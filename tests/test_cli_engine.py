@@ -55,7 +55,7 @@ def test_decode_tells_every_token(tmp_path: Path) -> None:
     assert summary["tok_s"] > 0
     assert summary["tokens"] == 7
     told = json.loads(receipt.read_text())
-    assert told["plan"]["schedule"] == summary["plan"]["schedule"] == "production"
+    assert told["plan"]["schedule"] == summary["plan"]["schedule"] == "lean"
     assert told["file"]["file_sha256"] is None
     assert {path.name for path in tmp_path.iterdir()} == {dump.name, receipt.name}
 

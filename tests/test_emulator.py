@@ -138,7 +138,7 @@ def test_other_devices_do_not_trace() -> None:
     from muser import _core
 
     with load("cpu") as engine, pytest.raises(muser.ConfigError, match="emulator"):
-        _core.trace(engine.core, 1)
+        _core.trace(engine.core, [1])
 
 
 def test_the_catalogue_names_every_argument() -> None:

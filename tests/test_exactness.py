@@ -94,7 +94,7 @@ def test_prefill_lanes_and_steps_are_one() -> None:
 
 
 def test_capture_changes_nothing_and_gives_what_the_closure_wrote() -> None:
-    config = muser.Config(device="cpu", context=128)
+    config = muser.Config(device="cpu", context=128, schedule="production")
     with muser.load("synthetic:tiny", config=config) as engine:
         rows = []
         for token in TOKENS:
@@ -154,3 +154,12 @@ def test_fifty_runs_beside_a_cpu_hog() -> None:
         for hog in hogs:
             hog.kill()
             hog.wait()
+
+
+def test_a_stage_that_the_schedule_fuses_is_named_with_those_there_are() -> None:
+    with muser.load("synthetic:tiny", config=muser.Config(context=32, schedule="lean")) as engine:
+        with pytest.raises(muser.ConfigError, match=r"blk\.3\.attention.*blk\.3\.store_attend"):
+            engine.decode_token(1, capture=["blk.3.attention"])
+        assert engine.position == 0
+        _, stages = engine.decode_token(1, capture=["blk.3.store_attend"])
+        assert list(stages) == ["blk.3.store_attend.gated"]

@@ -9,6 +9,7 @@ import pytest
 
 import muser
 from muser import profiler
+from muser.cli import main
 from muser.fixtures import fixed_tokens, synthetic_path
 
 LOCAL = [layer % 4 != 3 for layer in range(52)]
@@ -156,3 +157,16 @@ def test_a_stages_slope_is_its_own_time() -> None:
         engine.prefill(TOKENS[:40])
         found = profiler.slope(engine, TOKENS[40], "ffn_down", rounds=25)
     assert found["slope_ms"] == pytest.approx(found["own_ms"], rel=0.1)
+
+
+def test_the_command_tells_a_slope(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["profile", "-m", "synthetic:tiny", "--slope", "lm_head", "--rounds", "1"]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "muser.slope/1"
+    assert told["stage"] == "lm_head"
+    assert told["counts"] == [1, 2, 4, 8]
+    assert len(told["span_ms"]) == 4
+    assert main(command) == 0
+    assert "slope" in capsys.readouterr().out
+    assert main([*command, "--phase"]) == 2

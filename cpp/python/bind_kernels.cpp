@@ -49,11 +49,11 @@ py::list kernel_list() {
     return out;
 }
 
-py::dict trace(Session& session, uint32_t token) {
+py::dict trace(Session& session, const std::vector<uint32_t>& tokens) {
     const size_t vocab = session.ask([](Engine& e) { return e.geometry().vocab; });
     py::array_t<float> row(static_cast<py::ssize_t>(vocab));
     float* logits = row.mutable_data();
-    const StepTrace trace = session.exclusively([&](Engine& e) { return e.trace(token, logits); });
+    const StepTrace trace = session.exclusively([&](Engine& e) { return e.trace(tokens, logits); });
     py::list findings;
     for (const TraceFinding& finding : trace.findings) {
         py::dict entry;
@@ -91,7 +91,7 @@ py::dict trace(Session& session, uint32_t token) {
 
 void bind_kernels(py::module_& module) {
     module.def("kernels", &kernel_list);
-    module.def("trace", &trace, py::arg("engine"), py::arg("token"));
+    module.def("trace", &trace, py::arg("engine"), py::arg("tokens"));
 }
 
 }  // namespace muser::python

@@ -158,6 +158,7 @@ py::list schedule_list() {
         row["name"] = std::string(schedule.name);
         row["exact"] = schedule.exact;
         row["differs"] = std::string(schedule.differs);
+        row["max_queries_per_kv_head"] = max_queries_per_kv_head(schedule);
         out.append(row);
     }
     return out;

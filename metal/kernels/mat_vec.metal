@@ -7,11 +7,6 @@
 // once; two rows per cluster share the activations in registers. A SIMD group has eight rows.
 #include "quant_blocks.h"
 
-static inline size_t form_stride(uint n) {
-    const size_t bytes = static_cast<size_t>(2) * n + n / 4 + n / 64;
-    return (bytes + 15) / 16 * 16;
-}
-
 template <typename Type>
 static inline void mul_mv(constant MatVecArgs& args, device const uchar* weight,
                           device const uchar* forms, device float* y, uint3 group, uint lane,
@@ -27,7 +22,8 @@ static inline void mul_mv(constant MatVecArgs& args, device const uchar* weight,
     // A cluster beyond the end works on the last row and keeps its result to itself.
     device const uchar* w0 = weight + row_bytes * min(row0, last);
     device const uchar* w1 = weight + row_bytes * min(row1, last);
-    device const uchar* form = forms + group.y * form_stride(args.cols);
+    device const uchar* form =
+        forms + group.y * MUSER_BLOCK_FORM_STRIDE(static_cast<size_t>(args.cols));
 
     float acc0 = 0.0f;
     float acc1 = 0.0f;

@@ -6,8 +6,8 @@
 
 template <typename Type>
 static inline void mul_mv_silu(constant MatVecArgs& args, device const uchar* gate,
-                               device const uchar* up, device const uchar* form, device float* y,
-                               device uchar* y_form, threadgroup float* results, uint3 group,
+                               device const uchar* up, device const uchar* forms, device float* y,
+                               device uchar* y_forms, threadgroup float* results, uint3 group,
                                uint tid, uint lane, uint simd) {
     const uint part = lane % MUSER_SHAPE_ROW_LANES;
     const uint local0 =
@@ -22,6 +22,8 @@ static inline void mul_mv_silu(constant MatVecArgs& args, device const uchar* ga
     device const uchar* g1 = gate + at1;
     device const uchar* u0 = up + at0;
     device const uchar* u1 = up + at1;
+    device const uchar* form =
+        forms + group.y * MUSER_BLOCK_FORM_STRIDE(static_cast<size_t>(args.cols));
 
     float gate0 = 0.0f;
     float gate1 = 0.0f;
@@ -41,23 +43,25 @@ static inline void mul_mv_silu(constant MatVecArgs& args, device const uchar* ga
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tid < MUSER_SHAPE_SILU_ROWS && first_row + tid < args.rows) {
-        y[first_row + tid] = results[tid];
+        y[static_cast<size_t>(group.y) * args.rows + first_row + tid] = results[tid];
     }
     if (simd == 0 && args.blocks != 0) {
         Eight values;
         for (uint i = 0; i < 8; ++i) values.v[i] = results[8 * lane + i];
+        device uchar* y_form =
+            y_forms + group.y * MUSER_BLOCK_FORM_STRIDE(static_cast<size_t>(args.rows));
         write_block(y_form, args.rows, group.x, values, lane);
     }
 }
 
-#define MUSER_MUL_MV_SILU(name, Type)                                                         \
-    [[max_total_threads_per_threadgroup(MUSER_SHAPE_MAT_VEC_SILU_THREADS)]] kernel void name( \
-        constant MatVecArgs& args [[buffer(0)]], device const uchar* gate [[buffer(1)]],      \
-        device const uchar* up [[buffer(2)]], device const uchar* form [[buffer(3)]],         \
-        device float* y [[buffer(4)]], device uchar* y_form [[buffer(5)]], MUSER_THREAD) {    \
-        MUSER_THREADGROUP(float, results, MUSER_SHAPE_SILU_ROWS);                             \
-        mul_mv_silu<Type>(args, gate, up, form, y, y_form, results, group, tid, lane, simd);  \
-    }                                                                                         \
+#define MUSER_MUL_MV_SILU(name, Type)                                                          \
+    [[max_total_threads_per_threadgroup(MUSER_SHAPE_MAT_VEC_SILU_THREADS)]] kernel void name(  \
+        constant MatVecArgs& args [[buffer(0)]], device const uchar* gate [[buffer(1)]],       \
+        device const uchar* up [[buffer(2)]], device const uchar* forms [[buffer(3)]],         \
+        device float* y [[buffer(4)]], device uchar* y_forms [[buffer(5)]], MUSER_THREAD) {    \
+        MUSER_THREADGROUP(float, results, MUSER_SHAPE_SILU_ROWS);                              \
+        mul_mv_silu<Type>(args, gate, up, forms, y, y_forms, results, group, tid, lane, simd); \
+    }                                                                                          \
     MUSER_WIDE_KERNEL(name, MatVecArgs, 5)
 
 MUSER_MUL_MV_SILU(mul_mv_silu_q4_K_b16, Q4K)

@@ -26,7 +26,10 @@ inline Argument product_input(uint32_t index, const DeviceWeight& weight, const 
                               uint32_t rows) {
     if (!weight.quantised) return x.value(index, Access::read, rows);
     Argument input = x.block(index, Access::read, rows);
-    if (weight.type == model::TensorType::Q8_0) input.without_sums = x.n;
+    if (weight.type == model::TensorType::Q8_0) {
+        input.forms_of = x.n;
+        input.sums = false;
+    }
     return input;
 }
 

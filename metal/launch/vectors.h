@@ -27,7 +27,9 @@ struct Vector {
         if (block_form == nullptr) return {index, values, offset(), access, 0, {}};
         const uint64_t stride = MUSER_BLOCK_FORM_STRIDE(uint64_t{n});
         const uint64_t length = stride * (rows - 1) + MUSER_BLOCK_FORM_BYTES(uint64_t{n});
-        return {index, block_form, row * stride, access, length, {}};
+        Argument argument{index, block_form, row * stride, access, length, {}};
+        if (rows > 1) argument.forms_of = n;
+        return argument;
     }
 };
 

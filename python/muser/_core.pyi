@@ -37,17 +37,18 @@ def sample(
     every machine. Raises ConfigError (a parameter out of range), NonFiniteError."""
 
 def schedules() -> list[dict[str, Any]]:
-    """The schedule table in order: `name`, `exact` (bool), `differs` (one sentence)."""
+    """The schedule table in order: `name`, `exact` (bool), `differs` (one sentence),
+    `max_queries_per_kv_head` (0: any number)."""
 
 def kernels() -> list[dict[str, Any]]:
     """The kernel catalogue: `name`, `threads` per threadgroup, `per_group` units that one takes,
     `unit`, `args` (struct of metal/kernels/args.h), `buffers` (argument names from index 1)."""
 
-def trace(engine: Engine, token: int) -> dict[str, Any]:
-    """One step on the emulator with every load and store judged against the declarations:
-    `loads`, `stores`, `findings` (list of {kind, kernel, closure, argument, text}), `suppressed`,
-    `dispatches` (list of {closure, kernel, arguments: name -> (bytes read, bytes written)}),
-    `logits`. ConfigError on another device."""
+def trace(engine: Engine, tokens: Sequence[int]) -> dict[str, Any]:
+    """A step (one token) or prompt chunks (several) on the emulator with every load and store judged
+    against the declarations: `loads`, `stores`, `findings` (list of {kind, kernel, closure,
+    argument, text}), `suppressed`, `dispatches` (list of {closure, kernel, arguments: name ->
+    (bytes read, bytes written)}), `logits`. ConfigError on another device."""
 
 def devices() -> list[dict[str, Any]]:
     """Devices of this build: `name`, `usable` (bool), `description`, `isas` (list of str, best

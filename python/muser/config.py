@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import flags
+from .defaults import AUTO, default_device, default_schedule
 from .errors import ConfigError
 from .flags import BARRIERS, DEVICES, KV_DTYPES
 
@@ -39,7 +40,7 @@ class Config:
     device: str = _flag("device", str)
     """`auto`, `metal`, `cpu`, `cuda` or `emulator`."""
     schedule: str = _flag("schedule", str)
-    """Row of the schedule table (docs/graph.md)."""
+    """Row of the schedule table (docs/graph.md); `auto`: the fastest exact one on the device."""
     context: int | None = None
     """Positions the KV cache holds; None: 4096, or the file's if that is less."""
     kv_dtype: str = _flag("kv_dtype", str)
@@ -144,9 +145,10 @@ class Config:
         limit = int(geometry["context"])
         if self.context is not None and self.context > limit:
             raise refusal("context", self.context, f"at most {limit}, the file's own context")
-        check_schedule(self.schedule, self.allow_inexact)
+        if self.schedule != AUTO:
+            check_schedule(self.schedule, self.allow_inexact)
         core = _core.Config()
-        core.device = default_device() if self.device == "auto" else self.device
+        core.device = default_device() if self.device == AUTO else self.device
         core.isa = "" if self.isa == "auto" else self.isa
         core.context = min(DEFAULT_CONTEXT, limit) if self.context is None else self.context
         core.kernel_dir = str(Path(__file__).with_name("kernels"))
@@ -155,6 +157,8 @@ class Config:
         core.faults = dict(self.faults)
         for name in _SAME_IN_CORE:
             setattr(core, name, getattr(self, name))
+        if self.schedule == AUTO:
+            core.schedule = default_schedule(core.device, geometry)
         return core
 
 
@@ -184,21 +188,13 @@ def refusal(name: str, value: object, allowed: str) -> ConfigError:
     )
 
 
-def default_device() -> str:
-    """`metal` where this build has it and it is usable, else `cpu`."""
-    from . import _core
-
-    usable = {device["name"] for device in _core.devices() if device["usable"]}
-    return "metal" if "metal" in usable else "cpu"
-
-
 def check_schedule(name: str, allow_inexact: bool) -> None:
     """Raises ConfigError for a schedule that is not in the table, or inexact and not allowed."""
     from . import _core
 
     table = {row["name"]: bool(row["exact"]) for row in _core.schedules()}
     if name not in table:
-        raise refusal("schedule", name, ", ".join(table))
+        raise refusal("schedule", name, ", ".join([AUTO, *table]))
     if not (table[name] or allow_inexact):
         exact = ", ".join(row for row, is_exact in table.items() if is_exact)
         raise ConfigError(

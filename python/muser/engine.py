@@ -206,7 +206,7 @@ class Engine:
         """Feeds one token at `position` and returns its logits, float32[vocab].
 
         The row is a fresh array, or `out` filled: a C-contiguous, writable float32[vocab].
-        With `capture`, a list of closure labels such as `blk.3.attention`, returns
+        With `capture`, a list of closure labels such as `blk.3.output`, returns
         (row, {label: float32 values}); a closure with several results gives several entries
         (`blk.3.qkvg.q`, ...). Capturing changes no bit.
 

@@ -85,10 +85,11 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "MUSER_SCHEDULE",
         "schedule",
-        "production",
+        "auto",
         str,
-        "a name of the schedule table (docs/graph.md)",
-        "Which closures a token is made of, in which order, with which kernels.",
+        "`auto` or a name of the schedule table (docs/graph.md)",
+        "Which closures a token is made of, in which order, with which kernels. `auto`: the "
+        "fastest exact ones on the device (docs/ladder.md).",
         "exact schedules: bits never change; inexact ones need `allow_inexact=True`",
     ),
     Flag(

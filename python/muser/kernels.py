@@ -32,6 +32,8 @@ CASES: tuple[tuple[str, str, str], ...] = (
 )
 # Positions around the ring's edge (window 16): filling, the last before the wrap, and wrapped.
 POSITIONS = (0, 15, 17)
+# Prompt chunks: several columns of every product, across the ring's edge.
+CHUNK_POSITION, CHUNK = 15, 3
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def prove(
     positions: Sequence[int] = POSITIONS,
     told: Callable[[str], None] | None = None,
 ) -> Proof:
-    """Traces one step of each case at each position. ConfigError in a build without the tracer."""
+    """Traces one step of each case at each position, and a prompt chunk behind one. ConfigError in
+    a build without the tracer."""
     from . import _core
 
     steps = loads = stores = dispatches = 0
@@ -91,14 +94,19 @@ def prove(
                 if position > filler.position:
                     filler.prefill(range(filler.position, position))
                 engine.restore(filler.snapshot())
-                traced = _core.trace(engine.core, position)
-                steps += 1
-                loads += traced["loads"]
-                stores += traced["stores"]
-                dispatches += len(traced["dispatches"])
-                seen.update(dict.fromkeys(d["kernel"] for d in traced["dispatches"]))
-                case = f"{path} {schedule} {kv_dtype} at {position}"
-                findings += [{**finding, "case": case} for finding in traced["findings"]]
-                if told is not None:
-                    told(f"{case}: {len(traced['findings'])} findings")
+                runs: list[tuple[str, Sequence[int]]] = [("at", [position])]
+                if position == CHUNK_POSITION:
+                    chunk = range(position + 1, position + 1 + CHUNK)
+                    runs.append((f"{CHUNK} tokens from", chunk))
+                for what, tokens in runs:
+                    traced = _core.trace(engine.core, tokens)
+                    steps += 1
+                    loads += traced["loads"]
+                    stores += traced["stores"]
+                    dispatches += len(traced["dispatches"])
+                    seen.update(dict.fromkeys(d["kernel"] for d in traced["dispatches"]))
+                    case = f"{path} {schedule} {kv_dtype} {what} {tokens[0]}"
+                    findings += [{**finding, "case": case} for finding in traced["findings"]]
+                    if told is not None:
+                        told(f"{case}: {len(traced['findings'])} findings")
     return Proof(steps, loads, stores, dispatches, tuple(seen), tuple(findings))

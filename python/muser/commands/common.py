@@ -151,7 +151,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--device", choices=flags.DEVICES, help="default: auto")
     group.add_argument(
-        "--schedule", metavar="NAME", help="row of the schedule table; default: production"
+        "--schedule",
+        metavar="NAME",
+        help="row of the schedule table; default: auto, the fastest exact one on the device",
     )
     group.add_argument(
         "-t",

@@ -17,7 +17,7 @@ def add(commands: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from .. import _core
-    from ..config import default_device
+    from ..defaults import default_device
 
     found = _core.devices()
     default = default_device()

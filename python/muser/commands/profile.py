@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from .. import profiler
 from ..engine import load
@@ -48,6 +49,18 @@ def add(commands: Subparsers) -> None:
         metavar="STAGE=K",
         help="run a stage's kernels K times; its own time is the slope",
     )
+    parser.add_argument(
+        "--slope",
+        metavar="STAGE",
+        help="a stage's own time by repetition: its kernels run 1, 2, 4 and 8 times",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=integer(1, 10000),
+        default=5,
+        metavar="N",
+        help="--slope: times each count is run, in turns; default: 5",
+    )
     parser.add_argument("--closures", action="store_true", help="list every closure")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="a Chrome trace")
     add_json(parser)
@@ -67,6 +80,8 @@ def _repeats(items: list[str]) -> dict[str, int]:
 
 def run(args: argparse.Namespace) -> int:
     repeat = _repeats(args.repeat)
+    if args.slope is not None and (repeat or args.phase or args.trace is not None):
+        raise Usage("--slope goes without --repeat, --phase and --trace")
     config = config_of(args)
     phase = config.phase_profile if args.phase is None else args.phase
     with load(args.model, config=config) as engine:
@@ -75,6 +90,12 @@ def run(args: argparse.Namespace) -> int:
             engine.prefill(tokens[: args.position])
         engine.decode_token(tokens[args.position])  # warm: first touches are not this token's time
         engine.rollback(1)
+        if args.slope is not None:
+            _slope(
+                profiler.slope(engine, tokens[args.position], args.slope, rounds=args.rounds),
+                args.json,
+            )
+            return 0
         found = profiler.profile(engine, tokens[args.position], phase=phase, repeat=repeat)
     if args.trace is not None:
         write_atomic(args.trace, json.dumps(found.chrome_trace()).encode())
@@ -85,6 +106,19 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _show(found, args.closures)
     return 0
+
+
+def _slope(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit("slope", found)
+        return
+    shown = table(f">times {found['stage']} runs", ">span ms")
+    for count, span in zip(found["counts"], found["span_ms"], strict=True):
+        shown.add_row(str(count), _ms(span))
+    console().print(shown)
+    own, rise = found["own_ms"], found["slope_ms"]
+    apart = "" if own is None else f", {(rise / own - 1) * 100:+.1f} % apart"
+    say(f"slope {_ms(rise)} ms; its closures measured at one run {_ms(own)} ms{apart}")
 
 
 def _ms(value: float | None) -> str:

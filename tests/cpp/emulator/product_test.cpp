@@ -15,16 +15,34 @@ std::vector<contract::BlockForm> blocks_of(const std::vector<float>& x) {
     return out;
 }
 
-// What a product reads of a block form: all of it, but Q8_0 has no use for the sums.
-std::vector<stream::DeclaredAccess> form_reads(uint32_t argument, size_t n, WeightType type) {
-    if (type != WeightType::Q8_0) {
-        return {{argument, Access::read, 0, MUSER_BLOCK_FORM_BYTES(n), {}}};
+// What a product reads of its columns' block forms: all of each, but Q8_0 has no use for the sums.
+Use form_use(uint32_t argument, BufferRef forms, size_t n, WeightType type, uint32_t columns = 1) {
+    std::vector<stream::DeclaredAccess> accesses;
+    for (uint32_t c = 0; c < columns; ++c) {
+        const uint64_t at = c * MUSER_BLOCK_FORM_STRIDE(n);
+        const bool sums = type != WeightType::Q8_0;
+        accesses.push_back({argument,
+                            Access::read,
+                            at,
+                            sums ? MUSER_BLOCK_FORM_BYTES(n) : MUSER_BLOCK_SUMS(n),
+                            {}});
+        if (!sums) {
+            accesses.push_back({argument, Access::read, at + MUSER_BLOCK_SCALES(n), n / 64, {}});
+        }
     }
-    return {{argument, Access::read, 0, MUSER_BLOCK_SUMS(n), {}},
-            {argument, Access::read, MUSER_BLOCK_SCALES(n), n / 64, {}}};
+    return {argument, std::move(forms), accesses};
 }
-Use form_use(uint32_t argument, BufferRef form, size_t n, WeightType type) {
-    return {argument, std::move(form), form_reads(argument, n, type)};
+// The forms that a kernel writes, with nothing between them.
+Use forms_written(uint32_t argument, BufferRef forms, size_t n, uint32_t columns) {
+    std::vector<stream::DeclaredAccess> accesses;
+    for (uint32_t c = 0; c < columns; ++c) {
+        accesses.push_back({argument,
+                            Access::write,
+                            c * MUSER_BLOCK_FORM_STRIDE(n),
+                            MUSER_BLOCK_FORM_BYTES(n),
+                            {}});
+    }
+    return {argument, std::move(forms), accesses};
 }
 
 void expect_product(const TypeName& type, const std::vector<uint8_t>& weight, uint32_t rows,
@@ -76,7 +94,6 @@ TEST(Product, SeveralColumns) {
         const auto weight = random_rows(type.type, kRows, kCols, random);
         std::vector<float> y(kRows * kColumns);
         std::vector<uint8_t> forms(MUSER_BLOCK_FORM_STRIDE(kCols) * kColumns);
-        std::vector<stream::DeclaredAccess> accesses;
         for (uint32_t c = 0; c < kColumns; ++c) {
             const auto x = random_floats(kCols, random);
             contract::mat_vec(type.type, weight.data(), kRows, kCols, blocks_of(x).data(),
@@ -84,17 +101,13 @@ TEST(Product, SeveralColumns) {
             const auto form = block_form(x);
             const uint64_t at = c * MUSER_BLOCK_FORM_STRIDE(kCols);
             std::copy(form.begin(), form.end(), forms.begin() + static_cast<ptrdiff_t>(at));
-            for (stream::DeclaredAccess access : form_reads(2, kCols, type.type)) {
-                access.offset += at;
-                accesses.push_back(access);
-            }
         }
         expect_kernels([&](Recording& r) {
             const auto out = r.machine().blank(y.size() * 4);
             r.dispatch("mul_mv_" + std::string(type.name) + "_b16",
                        MatVecArgs{kRows, kCols, kColumns, 0}, kRows, kColumns,
                        {reads(1, r.machine().upload(weight)),
-                        {2, r.machine().upload(forms), accesses},
+                        form_use(2, r.machine().upload(forms), kCols, type.type, kColumns),
                         writes(3, out)});
             r.expect(out, y, type.name);
         });
@@ -132,26 +145,42 @@ TEST(Product, GateUpAndSwiGlu) {
     for (const TypeName& type : kQuantised) {
         for (const uint32_t rows : {256u, 512u, 300u}) {
             constexpr uint32_t kCols = 512;
+            constexpr uint32_t kColumns = 2;
             const auto gate = random_rows(type.type, rows, kCols, random);
             const auto up = random_rows(type.type, rows, kCols, random);
-            const auto x = random_floats(kCols, random);
-            const auto form = blocks_of(x);
-            std::vector<float> g(rows);
-            std::vector<float> y(rows);
-            contract::mat_vec(type.type, gate.data(), rows, kCols, form.data(), g.data());
-            contract::mat_vec(type.type, up.data(), rows, kCols, form.data(), y.data());
-            contract::silu_mul(g.data(), y.data(), rows, y.data());
+            const auto x = random_floats(kColumns * kCols, random);
+            std::vector<float> y(kColumns * rows);
+            std::vector<uint8_t> x_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(kCols));
+            std::vector<uint8_t> y_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(rows));
             const bool blocked = rows % 256 == 0;
+            for (uint32_t c = 0; c < kColumns; ++c) {
+                const std::vector<float> column(&x[c * kCols], &x[c * kCols] + kCols);
+                const auto form = blocks_of(column);
+                std::vector<float> g(rows);
+                std::vector<float> made(rows);
+                contract::mat_vec(type.type, gate.data(), rows, kCols, form.data(), g.data());
+                contract::mat_vec(type.type, up.data(), rows, kCols, form.data(), made.data());
+                contract::silu_mul(g.data(), made.data(), rows, made.data());
+                std::copy(made.begin(), made.end(), &y[c * rows]);
+                const auto in = block_form(column);
+                std::copy(in.begin(), in.end(), &x_forms[c * MUSER_BLOCK_FORM_STRIDE(kCols)]);
+                if (!blocked) continue;
+                const auto out = block_form(made);
+                std::copy(out.begin(), out.end(), &y_forms[c * MUSER_BLOCK_FORM_STRIDE(rows)]);
+            }
             expect_kernels([&](Recording& r) {
-                const auto out = r.machine().blank(rows * 4);
-                const auto y_form = r.machine().blank(MUSER_BLOCK_FORM_BYTES(rows));
-                r.dispatch("mul_mv_silu_" + std::string(type.name) + "_b16",
-                           MatVecArgs{rows, kCols, 1, blocked ? rows / 256 : 0}, rows, 1,
-                           {reads(1, r.machine().upload(gate)), reads(2, r.machine().upload(up)),
-                            form_use(3, r.machine().upload(block_form(x)), kCols, type.type),
-                            writes(4, out), blocked ? writes(5, y_form) : unused(5, y_form)});
+                const auto out = r.machine().blank(y.size() * 4);
+                const auto out_forms =
+                    r.machine().upload(std::vector<uint8_t>(y_forms.size()));  // padding: 0
+                r.dispatch(
+                    "mul_mv_silu_" + std::string(type.name) + "_b16",
+                    MatVecArgs{rows, kCols, kColumns, blocked ? rows / 256 : 0}, rows, kColumns,
+                    {reads(1, r.machine().upload(gate)), reads(2, r.machine().upload(up)),
+                     form_use(3, r.machine().upload(x_forms), kCols, type.type, kColumns),
+                     writes(4, out),
+                     blocked ? forms_written(5, out_forms, rows, kColumns) : unused(5, out_forms)});
                 r.expect(out, y, type.name);
-                if (blocked) r.expect_bits(y_form, block_form(y), type.name);
+                if (blocked) r.expect_bits(out_forms, y_forms, type.name);
             });
         }
     }
