@@ -45,8 +45,8 @@ def kernels() -> list[dict[str, Any]]:
     `unit`, `args` (struct of metal/kernels/args.h), `buffers` (argument names from index 1)."""
 
 def trace(engine: Engine, tokens: Sequence[int]) -> dict[str, Any]:
-    """A step (one token) or prompt chunks (several) on the emulator with every load and store judged
-    against the declarations: `loads`, `stores`, `findings` (list of {kind, kernel, closure,
+    """A step (one token) or prompt chunks (several) on the emulator with every load and store
+    judged against the declarations: `loads`, `stores`, `findings` (list of {kind, kernel, closure,
     argument, text}), `suppressed`, `dispatches` (list of {closure, kernel, arguments: name ->
     (bytes read, bytes written)}), `logits`. ConfigError on another device."""
 
