@@ -258,7 +258,11 @@ void Engine::Impl::run_step(StepRun& run) {
         const auto waiting = Clock::now();
         if (plain && values.position + uint64_t{1} < config.context) {
             const Phase next = phase_at(values.position + uint64_t{1});
-            if (!ahead || ahead->phase != next) ahead = Ahead{next, encode_step(next)};
+            try {
+                if (!ahead || ahead->phase != next) ahead = Ahead{next, encode_step(next)};
+            } catch (const Error&) {
+                ahead.reset();  // the next step meets it itself; this one is running
+            }
         }
         guarded([&] { waiter.wait(commands.get(), config.wait_seconds, run.interrupted); });
         run.wait_seconds += since(waiting);

@@ -129,6 +129,6 @@ def test_the_narrow_file_around_the_real_window() -> None:
     """52 layers, window 2,048: equal hashes before, at, after the wrap and past the second."""
     path = str(synthetic_path("synthetic:narrow"))
     tokens = [int(t) for t in fixed_tokens(4200, 1024)]
-    found = climb(path, positions=[1, 2047, 2048, 2049, 4100], tokens=tokens, samples=1)
+    found = climb(path, positions=[1, 31, 32, 33, 2047, 2048, 2049, 4100], tokens=tokens, samples=1)
     for one in found.steps:
         assert one.sha_changed == (one.step in INEXACT)
