@@ -21,7 +21,11 @@ std::shared_ptr<stream::Buffer> EmulatorDevice::allocate(uint64_t bytes, device:
 }
 
 std::shared_ptr<stream::Buffer> EmulatorDevice::wrap(const void* bytes, uint64_t length) {
-    return memory_.wrap(bytes, length);
+    // Kernels read 16 bytes at once; a file may have its tensors at multiples of 8.
+    if (reinterpret_cast<uintptr_t>(bytes) % 16 == 0) return memory_.wrap(bytes, length);
+    auto copy = memory_.allocate(length, device::MemoryUse::shared);
+    if (copy != nullptr) std::memcpy(copy->contents, bytes, length);
+    return copy;
 }
 
 stream::KernelRef EmulatorDevice::kernel(std::string_view name, std::string_view) {

@@ -9,9 +9,12 @@
 
 namespace {
 
-inline void seen(const volatile void* address, size_t bytes, bool write, const void* site) {
+// `alignment` is what the access's type promises; 1 where it promises nothing (packed types,
+// ranges).
+inline void seen(const volatile void* address, size_t bytes, bool write, const void* site,
+                 size_t alignment = 1) {
     if (muser::emulator::Tracer* tracer = muser::emulator::Tracer::current()) {
-        tracer->access(const_cast<const void*>(address), bytes, write, site);
+        tracer->access(const_cast<const void*>(address), bytes, alignment, write, site);
     }
 }
 
@@ -21,17 +24,17 @@ inline void seen(const volatile void* address, size_t bytes, bool write, const v
 #define MUSER_SITE (static_cast<const char*>(__builtin_return_address(0)) - 1)
 
 #define MUSER_HOOKS(bytes)                                                                       \
-    void __tsan_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE); }                    \
-    void __tsan_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE); }                    \
+    void __tsan_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE, bytes); }             \
+    void __tsan_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE, bytes); }             \
     void __tsan_unaligned_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE); }          \
     void __tsan_unaligned_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE); }          \
-    void __tsan_volatile_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE); }           \
-    void __tsan_volatile_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE); }           \
+    void __tsan_volatile_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE, bytes); }    \
+    void __tsan_volatile_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE, bytes); }    \
     void __tsan_unaligned_volatile_read##bytes(void* at) { seen(at, bytes, false, MUSER_SITE); } \
     void __tsan_unaligned_volatile_write##bytes(void* at) { seen(at, bytes, true, MUSER_SITE); } \
     void __tsan_read_write##bytes(void* at) {                                                    \
-        seen(at, bytes, false, MUSER_SITE);                                                      \
-        seen(at, bytes, true, MUSER_SITE);                                                       \
+        seen(at, bytes, false, MUSER_SITE, bytes);                                               \
+        seen(at, bytes, true, MUSER_SITE, bytes);                                                \
     }                                                                                            \
     void __tsan_unaligned_read_write##bytes(void* at) {                                          \
         seen(at, bytes, false, MUSER_SITE);                                                      \

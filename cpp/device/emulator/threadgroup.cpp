@@ -90,6 +90,9 @@ std::string GroupFault::text() const {
                    " does not reach";
         case Kind::stopped:
             return "thread " + std::to_string(lane) + " was stopped at an access outside memory";
+        case Kind::too_much_memory:
+            return "a threadgroup declares more than " + std::to_string(Threadgroup::kMemoryBytes) +
+                   " bytes of threadgroup memory";
     }
     return {};
 }
@@ -107,7 +110,7 @@ void Threadgroup::start(const GroupLaunch& launch, uint64_t serial, bool strict)
     strict_ = strict;
     fault_ = {};
     arrays_.clear();
-    arena_used_ = 0;
+    arena_used_ = declared_bytes_ = 0;
     threadgroup_epoch_ = 0;
     device_epoch_ = 0;
     busy_ = true;
@@ -218,9 +221,10 @@ void* Threadgroup::declare_array(Lane& lane, size_t bytes, size_t alignment, con
     if (index == arrays_.size()) {
         // Guard space between arrays, so that running over one does not hit the next.
         const size_t aligned = (arena_used_ + 64 + alignment - 1) / alignment * alignment;
-        if (aligned + bytes + 64 > kArenaBytes) {
+        declared_bytes_ = (declared_bytes_ + alignment - 1) / alignment * alignment + bytes;
+        if (declared_bytes_ > kMemoryBytes || aligned + bytes + 64 > kArenaBytes) {
             GroupFault fault;
-            fault.kind = GroupFault::Kind::stopped;
+            fault.kind = GroupFault::Kind::too_much_memory;
             fault.lane = lane.thread;
             stop(fault);
         }

@@ -47,14 +47,15 @@ struct ThreadgroupArray {
     const char* name = nullptr;
 };
 
-// A launch error inside a threadgroup: lanes that disagree about a barrier or a SIMD operation, or
-// an access that had to be stopped.
+// A launch error inside a threadgroup: lanes that disagree about a barrier or a SIMD operation, an
+// access that had to be stopped, or more threadgroup memory than Apple GPUs have.
 struct GroupFault {
     enum class Kind : uint8_t {
         none,
         divergent_barrier,
         divergent_simd,
-        stopped
+        stopped,
+        too_much_memory
     } kind = Kind::none;
     uint32_t lane = 0, other = 0;
     const void* site = nullptr;
@@ -73,7 +74,8 @@ struct GroupLaunch {
 
 class Threadgroup {
   public:
-    static constexpr size_t kArenaBytes = 64 * 1024;
+    static constexpr size_t kMemoryBytes = 32 * 1024;  // of an Apple GPU's threadgroup
+    static constexpr size_t kArenaBytes = 64 * 1024;   // the same, with guards between arrays
 
     explicit Threadgroup(uint32_t max_threads);
 
@@ -112,7 +114,7 @@ class Threadgroup {
     std::vector<Lane> lanes_;
     std::vector<SimdGroup> simds_;
     std::unique_ptr<std::byte[]> arena_;
-    size_t arena_used_ = 0;
+    size_t arena_used_ = 0, declared_bytes_ = 0;
     std::vector<ThreadgroupArray> arrays_;
     GroupLaunch launch_;
     GroupFault fault_;

@@ -45,6 +45,10 @@ std::string sentence(const Finding& finding) {
     const std::string did = write ? "writes" : "reads";
     switch (finding.kind) {
         case FindingKind::out_of_bounds:
+            if (finding.lanes.empty()) {
+                return finding.kernel + ": its threadgroup arrays take more than " +
+                       std::to_string(finding.bytes.end) + " bytes.";
+            }
             return where + "a lane " + did + " outside it.";
         case FindingKind::undeclared:
             return where + "a lane " + did + " bytes that the launcher did not declare.";

@@ -101,6 +101,7 @@ void Tracer::begin_dispatch(const stream::CommandBuffer& commands, const stream:
     arguments_.clear();
     last_argument_ = 0;
     device_history_.clear();
+    faulted_ = false;
     for (uint32_t b = 0; b < dispatch.binding_count; ++b) {
         const stream::Binding& binding = commands.bindings[dispatch.first_binding + b];
         Argument& argument = arguments_.emplace_back();
@@ -149,6 +150,7 @@ void Tracer::enter_group(Threadgroup& group) {
 void Tracer::end_group(const Threadgroup& group) {
     t_tracer = nullptr;
     const GroupFault& fault = group.fault();
+    faulted_ = faulted_ || fault.kind != GroupFault::Kind::none;
     if (fault.kind == GroupFault::Kind::divergent_barrier ||
         fault.kind == GroupFault::Kind::divergent_simd) {
         const bool barrier = fault.kind == GroupFault::Kind::divergent_barrier;
@@ -159,6 +161,10 @@ void Tracer::end_group(const Threadgroup& group) {
             finding->lanes.push_back(place_of(group, fault.lane, fault.site));
             finding->lanes.push_back(place_of(group, fault.other, fault.other_site));
         }
+    }
+    if (fault.kind == GroupFault::Kind::too_much_memory) {
+        add(FindingKind::out_of_bounds, nullptr, "threadgroup memory",
+            {0, Threadgroup::kMemoryBytes});
     }
     group_ = nullptr;
 }
@@ -189,7 +195,8 @@ ByteHistory& Tracer::history_of(const std::byte* at) {
     return (*page)[address % kPage];
 }
 
-void Tracer::access(const void* address, size_t bytes, bool write, const void* site) {
+void Tracer::access(const void* address, size_t bytes, size_t alignment, bool write,
+                    const void* site) {
     if (group_ == nullptr || bytes == 0) return;
     const auto* at = static_cast<const std::byte*>(address);
     if (group_->on_a_stack(at)) return;
@@ -219,11 +226,12 @@ void Tracer::access(const void* address, size_t bytes, bool write, const void* s
         }
         break;
     }
-    if ((bytes & (bytes - 1)) == 0 && bytes <= 16 && reinterpret_cast<uintptr_t>(at) % bytes != 0) {
+    if (reinterpret_cast<uintptr_t>(at) % alignment != 0) {
         if (Finding* finding =
                 add(FindingKind::misaligned, argument, "", {offset, offset + bytes})) {
             finding->lanes.push_back(place_here(write, site));
         }
+        stop_lane(site);  // this processor may fault, too
     }
     if (Allocation* allocation = argument->allocation.get()) {
         const auto first = static_cast<uint64_t>(at - allocation->begin);
@@ -317,12 +325,17 @@ void Tracer::outside(const std::byte* at, size_t bytes, bool write, const void* 
     // In a guard zone or another live buffer the access does no harm beyond its own effect.
     // Anywhere else it might end the process.
     if (allocation == nullptr) {
-        GroupFault fault;
-        fault.kind = GroupFault::Kind::stopped;
-        fault.lane = current_lane()->thread;
-        fault.site = site;
-        group_->stop(fault);
+        stop_lane(site);
     }
+}
+
+// The access that a hook announces has not happened yet; this way it never does.
+void Tracer::stop_lane(const void* site) {
+    GroupFault fault;
+    fault.kind = GroupFault::Kind::stopped;
+    fault.lane = current_lane()->thread;
+    fault.site = site;
+    group_->stop(fault);
 }
 
 void Tracer::check_race(ByteHistory& history, const ByteAccess& now, bool write,
@@ -358,15 +371,9 @@ void Tracer::end_dispatch() {
     DispatchTrace trace;
     trace.closure = commands_->labels.empty() ? "" : commands_->labels[dispatch_->label];
     trace.kernel = kernel_->name;
-    const bool stopped =
-        std::any_of(report_.findings.begin(), report_.findings.end(), [&](const Finding& finding) {
-            return finding.dispatch == dispatch_index_ &&
-                   (finding.kind == FindingKind::divergent_barrier ||
-                    finding.kind == FindingKind::divergent_simd);
-        });
     for (const Argument& argument : arguments_) {
         // After a fault the rest of the dispatch did not run.
-        if (!stopped) {
+        if (!faulted_) {
             compare(argument, false);
             compare(argument, true);
         }

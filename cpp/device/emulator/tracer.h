@@ -69,7 +69,7 @@ class Tracer {
     void move_to(TraceReport& report);
 
     // From a hook.
-    void access(const void* address, size_t bytes, bool write, const void* site);
+    void access(const void* address, size_t bytes, size_t alignment, bool write, const void* site);
     static Tracer* current();
 
   private:
@@ -88,6 +88,7 @@ class Tracer {
     Argument* argument_at(const std::byte* at, size_t bytes, bool write);
     void arena_access(const std::byte* at, size_t bytes, bool write, const void* site);
     void outside(const std::byte* at, size_t bytes, bool write, const void* site);
+    [[noreturn]] void stop_lane(const void* site);
     void check_race(ByteHistory& history, const ByteAccess& now, bool write,
                     const Argument* argument, const char* array, uint64_t offset);
     void declare(const stream::CommandBuffer& commands, const stream::Dispatch& dispatch);
@@ -110,6 +111,7 @@ class Tracer {
     uint64_t dispatch_index_ = 0;
     std::vector<Argument> arguments_;
     size_t last_argument_ = 0;
+    bool faulted_ = false;  // a threadgroup of this dispatch did not come to its end
     // Device memory by page of address; only memory that the dispatch may write.
     std::unordered_map<uintptr_t, std::unique_ptr<History>> device_history_;
     History arena_history_;

@@ -150,9 +150,11 @@ kernel void mutant_two_barriers(constant VectorArgs& args [[buffer(0)]],
     MUSER_THREADGROUP(float, values, 8);
     if (lane == 0) values[simd] = x[tid];
     if (tid < args.n) {
+        y[2 + tid] = x[tid];
         threadgroup_barrier(mem_flags::mem_threadgroup);  // MARK two_barriers one
         if (tid == 0) y[0] = values[0];
     } else {
+        y[2 + tid] = 2.0f * x[tid];
         threadgroup_barrier(mem_flags::mem_threadgroup);  // MARK two_barriers other
         if (tid == args.n) y[1] = values[1];
     }
@@ -181,3 +183,16 @@ kernel void mutant_misaligned(constant VectorArgs& args [[buffer(0)]],
     y[tid] = v.x + v.y + v.z + v.w;
 }
 MUSER_KERNEL(mutant_misaligned, VectorArgs, 2)
+
+// One element more than the 32 KB of a threadgroup's memory.
+kernel void mutant_too_much_memory(constant VectorArgs& args [[buffer(0)]],
+                                   device const float* x [[buffer(1)]],
+                                   device float* y [[buffer(2)]], MUSER_THREAD) {
+    MUSER_THREADGROUP(float, half_of_it, 4096);
+    MUSER_THREADGROUP(float, too_much, 4097);
+    half_of_it[tid] = x[tid];
+    too_much[tid] = x[tid];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (tid < args.n) y[tid] = half_of_it[tid] + too_much[tid];
+}
+MUSER_KERNEL(mutant_too_much_memory, VectorArgs, 2)
