@@ -27,7 +27,9 @@ enable_language(OBJCXX)
 add_library(muser_objc INTERFACE)
 if(APPLE)
     target_compile_options(muser_objc INTERFACE $<$<COMPILE_LANGUAGE:OBJCXX>:-fno-objc-arc>)
-    target_link_libraries(muser_objc INTERFACE objc "-framework Foundation" "-framework Metal")
+    # Without CoreGraphics in the process macOS has no default Metal device for command-line programs.
+    target_link_libraries(muser_objc INTERFACE objc
+        "-framework Foundation" "-framework Metal" "-framework CoreGraphics")
 else()
     # Asks the compiler first; then every gcc on the machine, newest first.
     execute_process(

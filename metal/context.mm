@@ -11,6 +11,7 @@
 #include "contract/probe.h"
 #include "errors.h"
 #include "metal/kernels/args.h"
+#include "metal/kernels/launch_shapes.h"
 #include "metal/wait.h"
 #if !defined(__APPLE__)
 #include "device/fault_device.h"
@@ -153,6 +154,16 @@ const Pipeline* Context::find_pipeline(std::string_view kernel) {
     }
     pipeline.max_threads =
         static_cast<uint32_t>([pipeline.state.get() maxTotalThreadsPerThreadgroup]);
+    const kernels::KernelShape* shape = kernels::find_kernel_shape(kernel);
+    if (shape != nullptr && shape->threads > pipeline.max_threads) {
+        throw DeviceError("kernel " + std::string(kernel) + " needs " +
+                              std::to_string(shape->threads) +
+                              " threads per threadgroup, the pipeline allows " +
+                              std::to_string(pipeline.max_threads),
+                          {{"kernel", std::string(kernel)},
+                           {"found", std::to_string(pipeline.max_threads)},
+                           {"expected", std::to_string(shape->threads)}});
+    }
     return &pipeline;
 }
 
@@ -235,6 +246,15 @@ id<MTLBuffer> Context::map_weight(const model::Model& model, const model::Weight
             out.offset = weight.file_offset - window.offset;
             return window.buffer.object.get();
         }
+    }
+    // Kernels read 16 bytes at once, and a file may have its tensors at multiples of 8: such a one
+    // is copied.
+    if (weight.file_offset % 16 != 0) {
+        Window copy{weight.file_offset, weight.bytes,
+                    make_buffer(std::string(weight.name), weight.bytes, Placement::device)};
+        std::memcpy([copy.buffer.object.get() contents], weight.data, weight.bytes);
+        windows_.push_back(std::move(copy));
+        return windows_.back().buffer.object.get();
     }
     const auto page = static_cast<uint64_t>(getpagesize());
     const uint64_t file_end = (model.bytes().size() + page - 1) / page * page;

@@ -10,6 +10,12 @@
 namespace muser {
 namespace {
 
+// Test switch: every closure in a command buffer of its own, all of them in flight together.
+bool splits_closures(const EngineConfig& config) {
+    const auto found = config.faults.find("split_closures");
+    return found != config.faults.end() && found->second != 0;
+}
+
 ContextOptions context_options(const EngineConfig& config) {
     ContextOptions options;
     options.device = config.device;
@@ -22,6 +28,7 @@ ContextOptions context_options(const EngineConfig& config) {
     options.faults = config.faults;
     const auto forced = config.faults.find("untracked");  // without the planner's proof: for tests
     options.untracked = config.untracked || (forced != config.faults.end() && forced->second != 0);
+    if (splits_closures(config)) options.command_buffers = 4096;
     return options;
 }
 
@@ -76,9 +83,19 @@ Engine::Impl::Impl(const std::string& path, const EngineConfig& settings)
                         {{"found", std::to_string(model.geometry().head_dim)},
                          {"expected", "at most " + std::to_string(MUSER_MAX_HEAD_DIM)}});
     }
+    split_closures = splits_closures(config);
     load_weights();
     make_kv();
     make_activations();
+    make_pipelines();
+}
+
+// A kernel that the device lacks or cannot run is an error of loading, not of the first token.
+void Engine::Impl::make_pipelines() {
+    AutoreleaseScope scope;
+    EncodeLog log;
+    encode_only(0, log);
+    if (config.context > on_device.geometry.window) encode_only(on_device.geometry.window, log);
 }
 
 void Engine::Impl::choose_schedule() {

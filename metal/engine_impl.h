@@ -23,6 +23,7 @@ struct Engine::Impl {
     void load_weights();
     void make_kv();
     void make_activations();
+    void make_pipelines();
     const Buffer* make(std::string label, uint64_t bytes, Placement placement = Placement::device);
     launch::Vector make_vector(const char* label, uint32_t n, bool block_form);
 
@@ -94,6 +95,7 @@ struct Engine::Impl {
         ObjcPtr<CommandBufferId> commands;
     };
     std::optional<Ahead> ahead;
+    bool split_closures = false;  // test switch: a command buffer for each closure, all in flight
     std::string dead;
 };
 

@@ -246,8 +246,8 @@ void Engine::Impl::run_step(StepRun& run) {
     ObjcPtr<CommandBufferId> commands;
     // A recording knows nothing of the token and the position but their phase, so the next step's
     // is made while the device works on this one.
-    const bool plain =
-        run.log == nullptr && run.repeat.empty() && !run.stops_after && !run.time_labels;
+    const bool plain = run.log == nullptr && run.repeat.empty() && !run.stops_after &&
+                       !run.time_labels && !split_closures;
     const auto finish = [&] {
         const auto committed = Clock::now();
 #if !defined(__APPLE__)
@@ -269,6 +269,7 @@ void Engine::Impl::run_step(StepRun& run) {
         if (run.completed) run.completed(commands.get());
     };
     const Phase phase = phase_at(values.position);
+    std::vector<ObjcPtr<CommandBufferId>> in_flight;  // of split_closures
     if (plain) {
         if (ahead && ahead->phase == phase) {
             commands = std::move(ahead->commands);
@@ -283,9 +284,15 @@ void Engine::Impl::run_step(StepRun& run) {
         GraphEncoder g(context, options);
         g.stops_after = run.stops_after;
         g.after_closure = [&](Label label) {
+            if (split_closures) {
+                [commands.get() commit];
+                in_flight.push_back(commands);
+                return;
+            }
             finish();
             if (run.after_closure) run.after_closure(label);
         };
+        if (split_closures) g.stops_after = [](Label) { return true; };
         g.next_commands = [&] {
             commands = next_commands();
             return commands.get();
@@ -293,6 +300,9 @@ void Engine::Impl::run_step(StepRun& run) {
         g.begin(commands.get());
         encode_token(g, on_device, act, schedule, step_slot(0), phase);
         g.end();
+    }
+    for (const auto& earlier : in_flight) {
+        guarded([&] { waiter.wait(earlier.get(), config.wait_seconds, run.interrupted); });
     }
     // Cuts wait inside the encoding; what is left is encoding.
     run.encode_seconds = since(start) - run.submit_seconds - run.wait_seconds;

@@ -34,7 +34,7 @@ ModelFaults apply_model_faults(const std::map<std::string, int>& faults,
         } else if (name == "q_scale_twice") {
             seeded.q_scale_twice = true;
         } else if (!name.starts_with("omit_barrier_") && !name.starts_with("device_") &&
-                   name != "untracked") {
+                   name != "untracked" && name != "split_closures") {
             throw ConfigError("no test switch is called '" + name + "'", {{"fault", name}});
         }
     }

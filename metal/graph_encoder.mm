@@ -171,16 +171,6 @@ void GraphEncoder::encode(std::string_view kernel, const void* args, size_t args
     }
     const kernels::LaunchShape launch = kernels::launch_shape(*shape, units, columns);
     const Pipeline& pipeline = context_.pipeline(kernel);
-    if (launch.threads > pipeline.max_threads) {
-        throw DeviceError("kernel " + std::string(kernel) + " needs " +
-                              std::to_string(launch.threads) +
-                              " threads per threadgroup, the "
-                              "pipeline allows " +
-                              std::to_string(pipeline.max_threads),
-                          {{"kernel", std::string(kernel)},
-                           {"found", std::to_string(pipeline.max_threads)},
-                           {"expected", std::to_string(launch.threads)}});
-    }
     [encoder_.get() setComputePipelineState:pipeline.state.get()];
     [encoder_.get() setBytes:args length:args_bytes atIndex:0];
     for (const Argument& argument : arguments) {

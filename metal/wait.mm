@@ -8,6 +8,7 @@
 
 #include "errors.h"
 #include "metal/objc_ptr.h"
+#include "metal/recording.h"
 #if !defined(__APPLE__)
 #import "metal/portable/portable.h"
 #endif
@@ -91,10 +92,13 @@ const char* code_in_words(long code) {
     const std::string text =
         error == nil ? "no reason given" : [[error localizedDescription] UTF8String];
     const std::string closure = closure_at_fault(commands);
-    const Facts facts{{"code", std::to_string(code)},
-                      {"meaning", code_in_words(code)},
-                      {"closure", closure},
-                      {"text", text}};
+    Facts facts{{"code", std::to_string(code)},
+                {"meaning", code_in_words(code)},
+                {"closure", closure},
+                {"text", text}};
+    if (const int layer = layer_of(closure); layer >= 0) {
+        facts.push_back({"layer", std::to_string(layer)});
+    }
     const std::string message = std::string("the device failed: ") + code_in_words(code) +
                                 " (code " + std::to_string(code) + ") in closure " + closure +
                                 ": " + text;

@@ -56,6 +56,7 @@ def test_the_closure_at_fault_is_named() -> None:
     with pytest.raises(muser.DeviceError) as caught:
         engine.decode_token(1)
     assert caught.value.facts["closure"] == labels[39]
+    assert f"blk.{caught.value.facts['layer']}." in labels[39]
 
 
 def test_a_hang_ends_on_time() -> None:

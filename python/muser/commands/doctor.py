@@ -65,7 +65,8 @@ def try_device(name: str, isa: str) -> dict[str, Any]:
             digest = hashlib.sha256()
             for token in fixed_tokens(TOKENS, engine.vocab):
                 digest.update(engine.decode_token(token).astype("<f4").tobytes())
-            return {**tried, "isa": engine.device["isa"], "sha256": digest.hexdigest()}
+            about = {name: engine.device[name] for name in ("isa", "description")}
+            return {**tried, **about, "sha256": digest.hexdigest()}
     except MuserError as error:
         told = {"kind": type(error).__name__, "message": str(error), "facts": error.facts}
         return {**tried, "error": told}
