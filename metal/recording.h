@@ -11,6 +11,9 @@ namespace muser {
 // has them. Empty for a kernel that is not in it.
 std::vector<std::string_view> argument_names(std::string_view kernel);
 
+// What the launchers between them declare of each: "r", "w" or "rw".
+std::vector<std::string_view> argument_accesses(std::string_view kernel);
+
 // The layer that a closure's label names ("blk.3.attention"), or -1.
 int layer_of(std::string_view label);
 

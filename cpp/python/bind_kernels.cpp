@@ -39,11 +39,15 @@ py::list kernel_list() {
         row["per_group"] = shape.per_group;
         row["unit"] = unit_name(shape.unit);
         row["args"] = std::string(shape.args);
-        py::list buffers;
+        py::list buffers, accesses;
         for (const std::string_view name : argument_names(shape.name)) {
             buffers.append(std::string(name));
         }
+        for (const std::string_view access : argument_accesses(shape.name)) {
+            accesses.append(std::string(access));
+        }
         row["buffers"] = buffers;
+        row["accesses"] = accesses;
         out.append(row);
     }
     return out;

@@ -49,13 +49,18 @@ class Kernel:
     args: str
     buffers: tuple[str, ...]
     """Arguments from index 1 on."""
+    accesses: tuple[str, ...]
+    """What the launchers declare of each: r, w or rw."""
 
 
 def catalogue() -> list[Kernel]:
     """Every kernel, in the catalogue's order."""
     from . import _core
 
-    return [Kernel(**{**row, "buffers": tuple(row["buffers"])}) for row in _core.kernels()]
+    lists = ("buffers", "accesses")
+    return [
+        Kernel(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in _core.kernels()
+    ]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ def _list(as_json: bool) -> int:
     shown = table("kernel", ">threads", "a group takes", "arguments from 1")
     for kernel in found:
         share = "everything" if kernel.unit == "whole" else f"{kernel.per_group} {kernel.unit}"
-        shown.add_row(kernel.name, str(kernel.threads), share, ", ".join(kernel.buffers))
+        pairs = zip(kernel.buffers, kernel.accesses, strict=True)
+        uses = ", ".join(f"{name} {access}" for name, access in pairs)
+        shown.add_row(kernel.name, str(kernel.threads), share, uses)
     console().print(shown)
     say(f"{len(found)} kernels; argument 0 is the struct of metal/kernels/args.h")
     return 0

@@ -75,6 +75,7 @@ TEST(FromStream, RowsOfARing) {
 TEST(FromStream, EveryKernelHasNamesForItsArguments) {
     for (const kernels::KernelShape& shape : kernels::kKernelShapes) {
         EXPECT_EQ(argument_names(shape.name).size(), shape.buffers) << shape.name;
+        EXPECT_EQ(argument_accesses(shape.name).size(), shape.buffers) << shape.name;
     }
 }
 
