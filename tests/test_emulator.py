@@ -3,7 +3,9 @@ the barriers allow, and declarations that are exactly what the kernels touch."""
 
 from __future__ import annotations
 
+import struct
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,40 @@ def test_any_weight_type_has_the_cpus_bits(kind: str, schedule: str) -> None:
     assert row.tobytes() == cpu_row(kind, schedule, WINDOW + 1)
 
 
+def tensors_at_odd_multiples_of_8(path: Path, target: Path) -> None:
+    """The same model in a file whose alignment is 8, so that no tensor lies at a multiple of 16."""
+    import gguf
+
+    whole = path.read_bytes()
+    last = gguf.GGUFReader(path).tensors[-1].field
+    end = last.offset + sum(int(part.nbytes) for part in last.parts)
+    data = -(-end // 32) * 32
+
+    def key(name: str, kind: int, value: bytes) -> bytes:
+        return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + value
+
+    for spare in range(16):
+        extra = key("general.alignment", 4, struct.pack("<I", 8))
+        extra += key("spare", 8, struct.pack("<Q", spare) + bytes(spare))
+        start = -(-(end + len(extra)) // 8) * 8
+        if start % 16 == 8:
+            break
+    (keys,) = struct.unpack_from("<Q", whole, 16)
+    head = whole[:16] + struct.pack("<Q", keys + 2) + extra + whole[24:end]
+    target.write_bytes(head.ljust(start, b"\0") + whole[data:])
+
+
+def test_tensors_need_no_more_than_the_formats_alignment(tmp_path: Path) -> None:
+    """The kernels read 16 bytes at once; a file need not be laid out for that."""
+    path = tmp_path / "aligned-to-8.gguf"
+    tensors_at_odd_multiples_of_8(synthetic_path("synthetic:tiny-mix"), path)
+    with load("cpu") as engine:
+        expected = engine.decode_token(TOKENS[0]).tobytes()
+    for device in ("cpu", "emulator"):
+        with muser.load(path, device=device, config=muser.Config(context=64)) as engine:
+            assert engine.decode_token(TOKENS[0]).tobytes() == expected, device
+
+
 def test_a_prompt_chunk_has_the_cpus_bits() -> None:
     with load("emulator") as engine, load("cpu") as cpu:
         rows = [e.prefill(TOKENS[:20], all_rows=True).tobytes() for e in (engine, cpu)]
@@ -80,11 +116,29 @@ def test_scheduler_seeds_give_one_row(schedule: str) -> None:
     assert rows_over_seeds(range(1, 5), schedule=schedule) == {expected}
 
 
+def row_by_closures(seed: int, schedule: str) -> bytes:
+    """The step with each closure in a command buffer of its own."""
+    with load("emulator", schedule=schedule, seed=seed) as engine:
+        engine.restore(snapshot("tiny-mix", WINDOW + 1))
+        found = profiler.profile(engine, TOKENS[WINDOW + 1], phase=True, compare_off=False)
+    assert found.command_buffers == len(found.closures)
+    return np.asarray(found.row).tobytes()
+
+
+SEEDS = range(1, 101)
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("schedule", ["baseline", "joined", "lean"])
-def test_a_hundred_seeds_give_one_row(schedule: str) -> None:
+@pytest.mark.parametrize("encoder", ["concurrent", "serial", "closures"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_hundred_seeds_give_one_row(schedule: str, encoder: str) -> None:
     expected = cpu_row("tiny-mix", schedule, WINDOW + 1)
-    assert rows_over_seeds(range(1, 101), schedule=schedule) == {expected}
+    if encoder == "closures":
+        found = {row_by_closures(seed, schedule) for seed in SEEDS}
+    else:
+        serial = encoder == "serial"
+        found = rows_over_seeds(SEEDS, schedule=schedule, serial_dispatch=serial)
+    assert found == {expected}
 
 
 def test_serial_encoder_and_barriers_everywhere_give_the_same_row() -> None:
@@ -95,11 +149,7 @@ def test_serial_encoder_and_barriers_everywhere_give_the_same_row() -> None:
 
 
 def test_one_closure_per_command_buffer_gives_the_same_row() -> None:
-    with load("emulator", schedule="baseline", seed=3) as engine:
-        engine.restore(snapshot("tiny-mix", WINDOW + 1))
-        found = profiler.profile(engine, TOKENS[WINDOW + 1], phase=True, compare_off=False)
-    assert found.command_buffers == len(found.closures)
-    assert np.asarray(found.row).tobytes() == cpu_row("tiny-mix", "baseline", WINDOW + 1)
+    assert row_by_closures(3, "baseline") == cpu_row("tiny-mix", "baseline", WINDOW + 1)
 
 
 def test_a_barrier_left_out_shows_in_some_order() -> None:
@@ -145,3 +195,25 @@ def test_the_catalogue_names_every_argument() -> None:
     for kernel in kernels.catalogue():
         assert kernel.buffers, kernel.name
         assert kernel.threads % 32 == 0, kernel.name
+
+
+def test_the_catalogue_tells_what_launchers_declare() -> None:
+    declared: dict[tuple[str, str], set[str]] = {}
+    for path, schedule, kv_dtype in kernels.CASES:
+        settings = {"schedule": schedule, "kv_dtype": kv_dtype, "allow_inexact": True}
+        config = muser.Config(device="emulator", context=64, **settings)
+        with muser.load(path, config=config) as engine:
+            events = [event for position in (0, WINDOW + 1) for event in engine.record(position)]
+        for event in events:
+            if event["event"] != "dispatch":
+                continue
+            for use in event["accesses"]:
+                letters = {"read": "r", "write": "w", "read_write": "rw"}[use["access"]]
+                declared.setdefault((event["kernel"], use["argument"]), set()).update(letters)
+    told = {
+        (kernel.name, name): set(access)
+        for kernel in kernels.catalogue()
+        for name, access in zip(kernel.buffers, kernel.accesses, strict=True)
+    }
+    assert len({kernel for kernel, _ in declared}) > 30
+    assert declared == {where: told[where] for where in declared}
