@@ -5,6 +5,10 @@
 #include <cstring>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #if defined(__x86_64__) || defined(__aarch64__)
 
 #if defined(__APPLE__)
@@ -84,7 +88,14 @@ FiberStacks::FiberStacks(size_t count) : count_(count) {
     base_ = static_cast<std::byte*>(memory);
 }
 
-FiberStacks::~FiberStacks() { munmap(base_, count_ * kBytes); }
+FiberStacks::~FiberStacks() {
+#if defined(__SANITIZE_ADDRESS__)
+    // Lanes never return from their first frame, and whatever is mapped here next would inherit
+    // what the sanitizer knows of it.
+    __asan_unpoison_memory_region(base_, count_ * kBytes);
+#endif
+    munmap(base_, count_ * kBytes);
+}
 
 // Tops at equal offsets within their pages would all fall into the same few cache sets, and a
 // lockstep of 32 lanes would then miss on every switch.

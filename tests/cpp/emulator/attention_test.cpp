@@ -349,74 +349,102 @@ TEST(Attention, ValuesThatAreNotFinite) {
     }
 }
 
+struct QkStoreCase {
+    KvType type;
+    uint32_t heads, kv_heads, dim, window, position;  // the ring has wrapped
+    bool rope;
+};
+
+void expect_qk_store(const QkStoreCase& c, std::mt19937& random) {
+    constexpr float kEps = 1e-5f;
+    const auto [type, heads, kv_heads, dim, window, position, rope] = c;
+    const Cache cache = make_cache(type, kv_heads, dim, window, position, random);
+    const auto q = random_floats(heads * dim, random);
+    const auto k = random_floats(cache.width(), random);
+    const auto v = random_floats(cache.width(), random);
+    const auto q_weight = random_floats(dim, random);
+    const auto k_weight = random_floats(dim, random);
+    const auto cos = random_floats(dim / 2, random);
+    const auto sin = random_floats(dim / 2, random);
+    const auto norm = [&](const std::vector<float>& x, const std::vector<float>& w) {
+        std::vector<float> out(x.size());
+        for (size_t h = 0; h < x.size(); h += dim) {
+            contract::rms_norm(&x[h], w.data(), dim, kEps, &out[h]);
+            if (rope) contract::rope(&out[h], cos.data(), sin.data(), dim / 2);
+        }
+        return out;
+    };
+    const KvView view = cache.kv_view();
+    const auto expected_q = norm(q, q_weight);
+    auto plane_k = cache.k;
+    auto plane_v = cache.v;
+    cache.put(plane_k, view.write_row, norm(k, k_weight).data());
+    cache.put(plane_v, view.write_row, v.data());
+    const auto row = static_cast<ptrdiff_t>(view.write_row * cache.row_bytes());
+    const auto bytes = static_cast<ptrdiff_t>(cache.row_bytes());
+    const std::vector<uint8_t> kept_k(cache.k.begin() + row, cache.k.begin() + row + bytes);
+    const std::vector<uint8_t> kept_v(cache.v.begin() + row, cache.v.begin() + row + bytes);
+    const std::string kernel = "qk_norm_rope_store_" + std::string(cache.name());
+    expect_kernels([&](Recording& r) {
+        Machine& m = r.machine();
+        const auto to_q = m.upload(q);
+        const auto to_k = m.upload(cache.k);
+        const auto to_v = m.upload(cache.v);
+        const auto journal_k = m.blank(cache.row_bytes());
+        const auto journal_v = m.blank(cache.row_bytes());
+        const auto stored = [&](uint32_t argument, const BufferRef& plane) {
+            return rows_use(argument, plane, Access::read_write, cache,
+                            view_word(cache, offsetof(KvView, write_row)), RowRule::kConstant);
+        };
+        r.dispatch(
+            kernel, QkStoreArgs{heads, kv_heads, dim, cache.view(), 1, rope ? 1u : 0u, kEps},
+            heads + 2 * kv_heads, 1,
+            {step_use(kernel, m.upload(cache.step(0, cos.data(), sin.data())),
+                      {.view = cache.view(), .head_dim = dim, .journal = true, .rope = rope}),
+             reads(2, m.upload(q_weight)), reads(3, m.upload(k_weight)), updates(4, to_q),
+             reads(5, m.upload(k)), reads(6, m.upload(v)), stored(7, to_k), stored(8, to_v),
+             writes(9, journal_k), writes(10, journal_v)});
+        r.expect(to_q, expected_q, "q");
+        r.expect_bits(to_k, plane_k, "K");
+        r.expect_bits(to_v, plane_v, "V");
+        r.expect_bits(journal_k, kept_k, "journal K");
+        r.expect_bits(journal_v, kept_v, "journal V");
+    });
+}
+
 TEST(QkStore, IsNormRopeAndStoreInOne) {
     std::mt19937 random(35);
-    constexpr float kEps = 1e-5f;
     for (const KvType type : {KvType::F16, KvType::F32}) {
         for (const uint32_t dim : {64u, 256u}) {
             for (const bool rope : {false, true}) {
-                const uint32_t heads = 6;
-                const Cache cache = make_cache(type, 2, dim, 16, 40, random);
-                const auto q = random_floats(heads * dim, random);
-                const auto k = random_floats(cache.width(), random);
-                const auto v = random_floats(cache.width(), random);
-                const auto q_weight = random_floats(dim, random);
-                const auto k_weight = random_floats(dim, random);
-                const auto cos = random_floats(dim / 2, random);
-                const auto sin = random_floats(dim / 2, random);
-                const auto norm = [&](const std::vector<float>& x, const std::vector<float>& w) {
-                    std::vector<float> out(x.size());
-                    for (size_t h = 0; h < x.size(); h += dim) {
-                        contract::rms_norm(&x[h], w.data(), dim, kEps, &out[h]);
-                        if (rope) contract::rope(&out[h], cos.data(), sin.data(), dim / 2);
-                    }
-                    return out;
-                };
-                const KvView view = cache.kv_view();
-                const auto expected_q = norm(q, q_weight);
-                auto plane_k = cache.k;
-                auto plane_v = cache.v;
-                cache.put(plane_k, view.write_row, norm(k, k_weight).data());
-                cache.put(plane_v, view.write_row, v.data());
-                const auto row = static_cast<ptrdiff_t>(view.write_row * cache.row_bytes());
-                const auto bytes = static_cast<ptrdiff_t>(cache.row_bytes());
-                const std::vector<uint8_t> kept_k(cache.k.begin() + row,
-                                                  cache.k.begin() + row + bytes);
-                const std::vector<uint8_t> kept_v(cache.v.begin() + row,
-                                                  cache.v.begin() + row + bytes);
-                const std::string kernel = "qk_norm_rope_store_" + std::string(cache.name());
-                expect_kernels([&](Recording& r) {
-                    Machine& m = r.machine();
-                    const auto to_q = m.upload(q);
-                    const auto to_k = m.upload(cache.k);
-                    const auto to_v = m.upload(cache.v);
-                    const auto journal_k = m.blank(cache.row_bytes());
-                    const auto journal_v = m.blank(cache.row_bytes());
-                    const auto stored = [&](uint32_t argument, const BufferRef& plane) {
-                        return rows_use(argument, plane, Access::read_write, cache,
-                                        view_word(cache, offsetof(KvView, write_row)),
-                                        RowRule::kConstant);
-                    };
-                    r.dispatch(kernel,
-                               QkStoreArgs{heads, 2, dim, cache.view(), 1, rope ? 1u : 0u, kEps},
-                               heads + 4, 1,
-                               {step_use(kernel, m.upload(cache.step(0, cos.data(), sin.data())),
-                                         {.view = cache.view(),
-                                          .head_dim = dim,
-                                          .journal = true,
-                                          .rope = rope}),
-                                reads(2, m.upload(q_weight)), reads(3, m.upload(k_weight)),
-                                updates(4, to_q), reads(5, m.upload(k)), reads(6, m.upload(v)),
-                                stored(7, to_k), stored(8, to_v), writes(9, journal_k),
-                                writes(10, journal_v)});
-                    r.expect(to_q, expected_q, "q");
-                    r.expect_bits(to_k, plane_k, "K");
-                    r.expect_bits(to_v, plane_v, "V");
-                    r.expect_bits(journal_k, kept_k, "journal K");
-                    r.expect_bits(journal_v, kept_v, "journal V");
-                });
+                expect_qk_store({type, 6, 2, dim, 16, 40, rope}, random);
             }
         }
+    }
+}
+
+// Any shape that the engine takes: head_dim a multiple of 8 up to 256.
+TEST(Attention, SweepRandomShapes) {
+    std::mt19937 random(36);
+    const auto pick = [&](uint32_t from, uint32_t to) { return from + random() % (to - from + 1); };
+    for (int i = 0; i < 150; ++i) {
+        const KvType type = random() % 2 == 0 ? KvType::F16 : KvType::F32;
+        const uint32_t kv_heads = pick(1, 4);
+        const uint32_t heads = kv_heads * pick(1, 8);
+        const uint32_t dim = 8 * pick(1, 32);
+        const uint32_t window = random() % 2 == 0 ? 0 : pick(1, 150);
+        const uint32_t position = pick(0, 300);
+        SCOPED_TRACE("case " + std::to_string(i) + ": " + std::to_string(heads) + ":" +
+                     std::to_string(kv_heads) + " heads of " + std::to_string(dim) + ", window " +
+                     std::to_string(window) + ", position " + std::to_string(position));
+        constexpr Values kKinds[] = {Values::ordinary, Values::ordinary, Values::sparse,
+                                     Values::not_finite};
+        expect_attention({type, heads, kv_heads, dim, window, position, kKinds[random() % 4]},
+                         random);
+        expect_qk_store({type, heads, kv_heads, dim, std::max(window, 1u),
+                         std::max(window, 1u) + position, random() % 2 == 0},
+                        random);
+        if (::testing::Test::HasFailure()) return;
     }
 }
 

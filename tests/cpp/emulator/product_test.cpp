@@ -114,75 +114,103 @@ TEST(Product, SeveralColumns) {
     }
 }
 
+void expect_float_product(const TypeName& type, uint32_t rows, uint32_t cols, Values kind,
+                          std::mt19937& random) {
+    const auto weight = random_rows(type.type, rows, cols, random);
+    const auto x = random_floats(2 * cols, random, kind);
+    std::vector<float> y(2 * rows);
+    for (uint32_t c = 0; c < 2; ++c) {
+        contract::mat_vec(type.type, weight.data(), rows, cols, &x[c * cols], &y[c * rows]);
+    }
+    expect_kernels([&](Recording& r) {
+        const auto out = r.machine().blank(y.size() * 4);
+        r.dispatch("mul_mv_" + std::string(type.name) + "_f32", MatVecArgs{rows, cols, 2, 0}, rows,
+                   2,
+                   {reads(1, r.machine().upload(weight)), reads(2, r.machine().upload(x)),
+                    writes(3, out)});
+        r.expect(out, y, type.name);
+    });
+}
+
 TEST(Product, FloatRandomShapes) {
     std::mt19937 random(13);
     for (const TypeName& type : kFloats) {
         for (const uint32_t rows : {1u, 5u, 8u, 19u}) {
             for (const uint32_t cols : {1u, 31u, 96u, 300u}) {
-                const auto weight = random_rows(type.type, rows, cols, random);
-                const auto x =
-                    random_floats(2 * cols, random, rows == 5 ? Values::sparse : Values::ordinary);
-                std::vector<float> y(2 * rows);
-                for (uint32_t c = 0; c < 2; ++c) {
-                    contract::mat_vec(type.type, weight.data(), rows, cols, &x[c * cols],
-                                      &y[c * rows]);
-                }
-                expect_kernels([&](Recording& r) {
-                    const auto out = r.machine().blank(y.size() * 4);
-                    r.dispatch("mul_mv_" + std::string(type.name) + "_f32",
-                               MatVecArgs{rows, cols, 2, 0}, rows, 2,
-                               {reads(1, r.machine().upload(weight)),
-                                reads(2, r.machine().upload(x)), writes(3, out)});
-                    r.expect(out, y, type.name);
-                });
+                expect_float_product(type, rows, cols,
+                                     rows == 5 ? Values::sparse : Values::ordinary, random);
             }
         }
     }
+}
+
+void expect_gate_up(const TypeName& type, uint32_t rows, uint32_t cols, Values kind,
+                    std::mt19937& random) {
+    constexpr uint32_t kColumns = 2;
+    const auto gate = random_rows(type.type, rows, cols, random);
+    const auto up = random_rows(type.type, rows, cols, random);
+    const auto x = random_floats(kColumns * cols, random, kind);
+    std::vector<float> y(kColumns * rows);
+    std::vector<uint8_t> x_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(cols));
+    std::vector<uint8_t> y_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(rows));
+    const bool blocked = rows % 256 == 0;
+    for (uint32_t c = 0; c < kColumns; ++c) {
+        const std::vector<float> column(&x[c * cols], &x[c * cols] + cols);
+        const auto form = blocks_of(column);
+        std::vector<float> g(rows);
+        std::vector<float> made(rows);
+        contract::mat_vec(type.type, gate.data(), rows, cols, form.data(), g.data());
+        contract::mat_vec(type.type, up.data(), rows, cols, form.data(), made.data());
+        contract::silu_mul(g.data(), made.data(), rows, made.data());
+        std::copy(made.begin(), made.end(), &y[c * rows]);
+        const auto in = block_form(column);
+        std::copy(in.begin(), in.end(), &x_forms[c * MUSER_BLOCK_FORM_STRIDE(cols)]);
+        if (!blocked) continue;
+        const auto out = block_form(made);
+        std::copy(out.begin(), out.end(), &y_forms[c * MUSER_BLOCK_FORM_STRIDE(rows)]);
+    }
+    expect_kernels([&](Recording& r) {
+        const auto out = r.machine().blank(y.size() * 4);
+        const auto out_forms =
+            r.machine().upload(std::vector<uint8_t>(y_forms.size()));  // padding: 0
+        r.dispatch(
+            "mul_mv_silu_" + std::string(type.name) + "_b16",
+            MatVecArgs{rows, cols, kColumns, blocked ? rows / 256 : 0}, rows, kColumns,
+            {reads(1, r.machine().upload(gate)), reads(2, r.machine().upload(up)),
+             form_use(3, r.machine().upload(x_forms), cols, type.type, kColumns), writes(4, out),
+             blocked ? forms_written(5, out_forms, rows, kColumns) : unused(5, out_forms)});
+        r.expect(out, y, type.name);
+        if (blocked) r.expect_bits(out_forms, y_forms, type.name);
+    });
 }
 
 TEST(Product, GateUpAndSwiGlu) {
     std::mt19937 random(14);
     for (const TypeName& type : kQuantised) {
         for (const uint32_t rows : {256u, 512u, 300u}) {
-            constexpr uint32_t kCols = 512;
-            constexpr uint32_t kColumns = 2;
-            const auto gate = random_rows(type.type, rows, kCols, random);
-            const auto up = random_rows(type.type, rows, kCols, random);
-            const auto x = random_floats(kColumns * kCols, random);
-            std::vector<float> y(kColumns * rows);
-            std::vector<uint8_t> x_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(kCols));
-            std::vector<uint8_t> y_forms(kColumns * MUSER_BLOCK_FORM_STRIDE(rows));
-            const bool blocked = rows % 256 == 0;
-            for (uint32_t c = 0; c < kColumns; ++c) {
-                const std::vector<float> column(&x[c * kCols], &x[c * kCols] + kCols);
-                const auto form = blocks_of(column);
-                std::vector<float> g(rows);
-                std::vector<float> made(rows);
-                contract::mat_vec(type.type, gate.data(), rows, kCols, form.data(), g.data());
-                contract::mat_vec(type.type, up.data(), rows, kCols, form.data(), made.data());
-                contract::silu_mul(g.data(), made.data(), rows, made.data());
-                std::copy(made.begin(), made.end(), &y[c * rows]);
-                const auto in = block_form(column);
-                std::copy(in.begin(), in.end(), &x_forms[c * MUSER_BLOCK_FORM_STRIDE(kCols)]);
-                if (!blocked) continue;
-                const auto out = block_form(made);
-                std::copy(out.begin(), out.end(), &y_forms[c * MUSER_BLOCK_FORM_STRIDE(rows)]);
-            }
-            expect_kernels([&](Recording& r) {
-                const auto out = r.machine().blank(y.size() * 4);
-                const auto out_forms =
-                    r.machine().upload(std::vector<uint8_t>(y_forms.size()));  // padding: 0
-                r.dispatch(
-                    "mul_mv_silu_" + std::string(type.name) + "_b16",
-                    MatVecArgs{rows, kCols, kColumns, blocked ? rows / 256 : 0}, rows, kColumns,
-                    {reads(1, r.machine().upload(gate)), reads(2, r.machine().upload(up)),
-                     form_use(3, r.machine().upload(x_forms), kCols, type.type, kColumns),
-                     writes(4, out),
-                     blocked ? forms_written(5, out_forms, rows, kColumns) : unused(5, out_forms)});
-                r.expect(out, y, type.name);
-                if (blocked) r.expect_bits(out_forms, y_forms, type.name);
-            });
+            expect_gate_up(type, rows, 512, Values::ordinary, random);
         }
+    }
+}
+
+TEST(Product, SweepRandomShapes) {
+    std::mt19937 random(16);
+    const auto pick = [&](uint32_t from, uint32_t to) { return from + random() % (to - from + 1); };
+    for (int i = 0; i < 200; ++i) {
+        const Values kind = kAllValues[random() % std::size(kAllValues)];
+        const TypeName& type = kQuantised[random() % std::size(kQuantised)];
+        const TypeName& plain = kFloats[random() % std::size(kFloats)];
+        const uint32_t rows = pick(1, 100);
+        const uint32_t cols = 256 * pick(1, 8);
+        const uint32_t silu_rows = random() % 2 == 0 ? pick(1, 700) : 256 * pick(1, 3);
+        SCOPED_TRACE("case " + std::to_string(i) + ": " + type.name + " and " + plain.name + ", " +
+                     std::to_string(rows) + " or " + std::to_string(silu_rows) + " by " +
+                     std::to_string(cols));
+        expect_product(type, random_rows(type.type, rows, cols, random), rows,
+                       random_floats(cols, random, kind));
+        expect_float_product(plain, rows, pick(1, 1000), kind, random);
+        if (i % 4 == 0) expect_gate_up(type, silu_rows, cols, kind, random);
+        if (::testing::Test::HasFailure()) return;
     }
 }
 
