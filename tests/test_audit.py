@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import audit_table
 
 import muser
 from muser import _core
@@ -95,6 +96,18 @@ def test_modes_give_one_hash(schedule: str) -> None:
         with engine(schedule, **settings) as e:
             rows.append(b"".join(e.decode_token(token).tobytes() for token in range(WINDOW + 3)))
     assert len(set(rows)) == 1
+
+
+@pytest.mark.parametrize("schedule", ["production", "lean"])
+def test_each_barrier_left_out_of_the_graph_is_reported(schedule: str) -> None:
+    """The source without one of its barriers, encoded anew: red exactly where it is needed."""
+    with engine(schedule) as e:
+        whole = audit(e.record(WINDOW))
+    redundant = {found["barrier"] for found in whole.findings}
+    for barrier in range(whole.barriers["broad"] + whole.barriers["targeted"]):
+        with engine(schedule, faults=seeds.omitting([barrier])) as e:
+            hazards = audit(e.record(WINDOW)).hazards
+        assert bool(hazards) == (barrier not in redundant), barrier
 
 
 def test_serial_encoder_needs_no_barrier() -> None:
@@ -469,6 +482,14 @@ def test_docs_name_every_site() -> None:
     path = Path(__file__).parents[1] / "docs" / "ordering.md"
     text = path.read_text(encoding="utf-8")
     assert sites.fill(text) == text, "python -m muser.audit.sites docs/ordering.md"
+
+
+@pytest.mark.sweep
+def test_docs_tell_what_is_measured() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "ordering.md").read_text(encoding="utf-8")
+    assert audit_table.fill(page, audit_table.table()) == page, (
+        "python -m tests.audit_table docs/ordering.md"
+    )
 
 
 def test_every_barrier_names_its_hazard() -> None:
