@@ -141,8 +141,8 @@ void Engine::Impl::load_weights() {
         return context.make_weight(model, weight);
     };
     const auto changed = [&](model::Weight weight, std::vector<std::byte> rows) {
-        fault_rows.push_back(std::move(rows));
-        weight.data = fault_rows.back().data();
+        fault_rows->push_back(std::move(rows));
+        weight.data = fault_rows->back().data();
         return load(weight);
     };
     const auto rotated = [&](const model::Weight& weight) {

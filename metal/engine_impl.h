@@ -75,9 +75,12 @@ struct Engine::Impl {
 
     EngineConfig config;
     model::Model model;
+    // Test switches: changed copies of weights.
+    std::shared_ptr<std::deque<std::vector<std::byte>>> fault_rows =
+        std::make_shared<std::deque<std::vector<std::byte>>>();
     Schedule schedule;
     Context context;
-    Waiter waiter;
+    Waiter waiter{{model.mapping(), fault_rows}};
     ModelOnDevice on_device;
     model::KvPlanes kv;
     std::deque<Buffer> buffers;  // all of the engine's own; stable addresses
@@ -85,7 +88,6 @@ struct Engine::Impl {
     const Buffer* steps = nullptr;        // lane_max slots of step values
     const Buffer* lane_logits = nullptr;  // rows 1 ... of a teacher-forced lane; made on first use
     const Buffer* lane_flags = nullptr;
-    std::deque<std::vector<std::byte>> fault_rows;    // test switches: changed copies of weights
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
     std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase
     std::shared_ptr<const ChunkBuffers> chunk;

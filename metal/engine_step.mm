@@ -301,8 +301,13 @@ void Engine::Impl::run_step(StepRun& run) {
         encode_token(g, on_device, act, schedule, step_slot(0), phase);
         g.end();
     }
-    for (const auto& earlier : in_flight) {
-        guarded([&] { waiter.wait(earlier.get(), config.wait_seconds, run.interrupted); });
+    try {
+        for (const auto& earlier : in_flight) {
+            guarded([&] { waiter.wait(earlier.get(), config.wait_seconds, run.interrupted); });
+        }
+    } catch (...) {
+        waiter.abandon(in_flight);
+        throw;
     }
     // Cuts wait inside the encoding; what is left is encoding.
     run.encode_seconds = since(start) - run.submit_seconds - run.wait_seconds;
@@ -373,8 +378,9 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
     }
     const uint64_t start = self.kv.position();
     std::vector<ObjcPtr<CommandBufferId>> lane;
-    // Once the first buffer is committed, any failure leaves the lane half run: a dead engine.
-    self.guarded([&] {
+    // Once the first buffer is committed, any failure leaves the lane half run: a dead engine,
+    // while the device may still be at the buffers behind.
+    const auto run = [&] {
         for (uint32_t i = 0; i < count; ++i) {
             const StepValues values = self.step_values(tokens[i]);
             self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
@@ -392,7 +398,13 @@ void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
         for (const auto& commands : lane) {
             self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
         }
-    });
+    };
+    try {
+        self.guarded(run);
+    } catch (...) {
+        self.waiter.abandon(lane);
+        throw;
+    }
     const uint64_t vocab = self.on_device.geometry.vocab;
     for (uint32_t i = 0; i < count; ++i) {
         try {

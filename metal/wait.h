@@ -6,6 +6,9 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
+
+#include "metal/objc_ptr.h"
 
 namespace muser {
 
@@ -14,7 +17,9 @@ struct Interrupted {};
 
 class Waiter {
   public:
-    Waiter();
+    // `memory` is what command buffers read and do not own, such as a mapped file. It stays for as
+    // long as any of them is in flight, even when the Waiter and everybody else are gone.
+    explicit Waiter(std::vector<std::shared_ptr<const void>> memory = {});
     // Leaves a watcher that is stuck in a hung command buffer behind: it keeps what it needs.
     ~Waiter();
     Waiter(const Waiter&) = delete;
@@ -26,6 +31,9 @@ class Waiter {
     // first true the buffer gets `kGraceSeconds` to finish, then Interrupted is thrown.
     void wait(id<MTLCommandBuffer> commands, double seconds,
               const std::function<bool()>& interrupted = {});
+
+    // Command buffers that nobody will wait for any more and that may still be in flight.
+    void abandon(const std::vector<ObjcPtr<CommandBufferId>>& commands);
 
     static constexpr double kGraceSeconds = 5.0;
 

@@ -16,13 +16,17 @@
 namespace muser {
 
 struct Waiter::State {
+    std::vector<std::shared_ptr<const void>> memory;  // first, so that it goes last
     std::mutex mutex;
     std::condition_variable changed;
     ObjcPtr<CommandBufferId> watched;  // set by the caller, cleared when it has completed
+    std::vector<ObjcPtr<CommandBufferId>> abandoned;
     bool closing = false;
 };
 
-Waiter::Waiter() : state_(std::make_shared<State>()) {
+Waiter::Waiter(std::vector<std::shared_ptr<const void>> memory)
+    : state_(std::make_shared<State>()) {
+    state_->memory = std::move(memory);
     // Detached, and holding the state itself: a command buffer that never completes must not keep
     // the engine, or the process, from going away.
     const std::shared_ptr<State> state = state_;
@@ -30,7 +34,12 @@ Waiter::Waiter() : state_(std::make_shared<State>()) {
         std::unique_lock lock(state->mutex);
         for (;;) {
             state->changed.wait(lock, [&] { return state->closing || state->watched; });
-            if (state->closing) return;
+            if (state->closing) {
+                const std::vector<ObjcPtr<CommandBufferId>> rest = std::move(state->abandoned);
+                lock.unlock();
+                for (const auto& commands : rest) [commands.get() waitUntilCompleted];
+                return;
+            }
             ObjcPtr<CommandBufferId> commands = state->watched;
             lock.unlock();
             [commands.get() waitUntilCompleted];
@@ -39,6 +48,11 @@ Waiter::Waiter() : state_(std::make_shared<State>()) {
             state->changed.notify_all();
         }
     }).detach();
+}
+
+void Waiter::abandon(const std::vector<ObjcPtr<CommandBufferId>>& commands) {
+    std::lock_guard lock(state_->mutex);
+    state_->abandoned.insert(state_->abandoned.end(), commands.begin(), commands.end());
 }
 
 Waiter::~Waiter() {

@@ -43,7 +43,7 @@ Census summarise(const Header& header, const Weights& weights) {
 
 }  // namespace
 
-Model::Model(Bytes bytes, std::unique_ptr<MappedFile> file)
+Model::Model(Bytes bytes, std::shared_ptr<MappedFile> file)
     : file_(std::move(file)),
       bytes_(bytes),
       header_(Header::parse(bytes_)),
@@ -55,7 +55,7 @@ Model::Model(Bytes bytes, std::unique_ptr<MappedFile> file)
 }
 
 Model Model::open(const std::string& path) {
-    auto file = std::make_unique<MappedFile>(path);
+    auto file = std::make_shared<MappedFile>(path);
     const Bytes bytes = file->bytes();
     return Model(bytes, std::move(file));
 }

@@ -48,6 +48,8 @@ class Model {
     const Geometry& geometry() const noexcept { return geometry_; }
     Bytes bytes() const noexcept { return bytes_; }
     const MappedFile* file() const noexcept { return file_.get(); }  // nullptr for from_bytes
+    // The mapping, for whoever may still read it when the Model is gone.
+    std::shared_ptr<const MappedFile> mapping() const noexcept { return file_; }
 
     const Weight& token_embd() const noexcept { return weights_.token_embd; }
     const std::vector<LayerWeights>& layers() const noexcept { return weights_.layers; }
@@ -66,9 +68,9 @@ class Model {
     std::vector<ByteRange> fingerprint_ranges() const;
 
   private:
-    Model(Bytes bytes, std::unique_ptr<MappedFile> file);
+    Model(Bytes bytes, std::shared_ptr<MappedFile> file);
 
-    std::unique_ptr<MappedFile> file_;  // first: everything below points into it
+    std::shared_ptr<MappedFile> file_;  // first: everything below points into it
     Bytes bytes_;
     Header header_;
     std::vector<std::string> warnings_;

@@ -95,18 +95,23 @@ TEST(Norm, AddedToTheResidual) {
 // A comparison of bits sees the reduction that the contract does not have.
 TEST(Norm, TheInexactReductionIsSeen) {
     std::mt19937 random(8);
-    const auto x = random_floats(2816, random);
-    const auto w = random_floats(2816, random);
-    Machine machine;
-    Recording r(machine);
-    const auto y = machine.blank(x.size() * 4);
-    r.dispatch(
-        "rms_norm_mul_4sg_b16", NormArgs{static_cast<uint32_t>(x.size()), 0, kEps}, 1, 1,
-        {reads(1, machine.upload(x)), reads(2, machine.upload(w)), writes(3, y), unused(4, y)});
-    r.run();
-    const auto found = machine.download<float>(y);
-    EXPECT_EQ(found, normed(x, &w, kEps, true));
-    EXPECT_NE(found, normed(x, &w, kEps, false));
+    int seen = 0;
+    for (int i = 0; i < 40; ++i) {
+        const auto x = random_floats(2816, random);
+        const auto w = random_floats(2816, random);
+        Machine machine;
+        Recording r(machine);
+        const auto y = machine.blank(x.size() * 4);
+        r.dispatch(
+            "rms_norm_mul_4sg_b16", NormArgs{static_cast<uint32_t>(x.size()), 0, kEps}, 1, 1,
+            {reads(1, machine.upload(x)), reads(2, machine.upload(w)), writes(3, y), unused(4, y)});
+        r.run();
+        const auto found = machine.download<float>(y);
+        EXPECT_EQ(found, normed(x, &w, kEps, true));
+        seen += found != normed(x, &w, kEps, false);
+    }
+    // Often enough both sums lead to the same scale.
+    EXPECT_GT(seen, 3);
 }
 
 void expect_boundary(size_t n, bool four_groups, Values kind, std::mt19937& random) {
