@@ -41,6 +41,11 @@ RULES = (
         "estimates and libm have no place in the token path",
     ),
     Rule(
+        ("metal/kernels/",),
+        re.compile(r"\b(0x[0-9a-fA-F]+|[0-9]+)[uU]?(ll|LL)[uU]?\b|\bdouble\b"),
+        "MSL has neither long long nor double",
+    ),
+    Rule(
         ("cpp/", "metal/", "python/", "tests/", "bench/"),
         re.compile(
             r"\b(TODO|FIXME|XXX)\b|\bGTEST_SKIP\b|\bDISABLED_\w|\bpytest\.(skip|xfail)\b"

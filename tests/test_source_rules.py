@@ -52,6 +52,7 @@ def test_every_kernel_file_has_them() -> None:
         ("cpp/model/some.cpp", 'const char* home = std::getenv("HOME");'),
         ("metal/some.mm", "float y = std::exp(x);"),
         ("metal/kernels/some.h", "float y = fast::divide(a, b);"),
+        ("metal/kernels/some.h", "size_t bytes = 2ull * n;"),
         ("tests/some.py", "pytest." + "skip('later')"),
     ],
 )

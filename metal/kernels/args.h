@@ -176,7 +176,7 @@ struct ProbeArgs {
 //   lo    int8[n]           at n
 //   sums  int32[n / 16]     at 2n          sums of 16 consecutive q
 //   s     f32[n / 256]      at 2n + n/4
-#define MUSER_BLOCK_FORM_BYTES(n) (2ull * (n) + (n) / 4 + (n) / 64)
+#define MUSER_BLOCK_FORM_BYTES(n) (static_cast<uint64_t>(n) * 2 + (n) / 4 + (n) / 64)
 // From one vector's block form to the next: 16-byte reads stay aligned.
 #define MUSER_BLOCK_FORM_STRIDE(n) ((MUSER_BLOCK_FORM_BYTES(n) + 15) / 16 * 16)
 #define MUSER_BLOCK_LO(n) (n)
