@@ -185,7 +185,7 @@ class Engine {
     Plan plan(uint64_t position) const;
     // The command buffers of a step, or of a teacher-forced lane, at any position, with what the
     // host does around them; nothing is run and no state changes. For the auditor.
-    audit::Trace record(uint64_t position, uint32_t tokens) const;
+    audit::Trace record(uint64_t position, uint32_t tokens, bool chunk = false) const;
 
     uint64_t position() const;
     const model::Geometry& geometry() const;

@@ -67,6 +67,10 @@ struct Engine::Impl {
     uint32_t chunk_rows() const;
     const ChunkBuffers& chunk_buffers(uint32_t head_rows);
     std::vector<StepValues> chunk_values(const uint32_t* tokens, uint32_t rows);
+    ObjcPtr<CommandBufferId> encode_rows(const std::vector<StepValues>& values, uint32_t head_rows,
+                                         EncodeLog* log);
+    const Activations& chunk_activations() const;  // once a chunk has been encoded
+    const Buffer& chunk_steps() const;
     void run_chunk(const uint32_t* tokens, uint32_t rows, uint32_t head_rows, float* logits,
                    const Interrupted& interrupted);
 

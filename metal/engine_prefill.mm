@@ -94,24 +94,30 @@ std::vector<StepValues> Engine::Impl::chunk_values(const uint32_t* tokens, uint3
     return values;
 }
 
+// The chunk whose step values these are, encoded and not committed.
+ObjcPtr<CommandBufferId> Engine::Impl::encode_rows(const std::vector<StepValues>& values,
+                                                   uint32_t head_rows, EncodeLog* log) {
+    const ChunkBuffers& buffers_of = chunk_buffers(head_rows);
+    Phase phase = phase_at(values.back().position);
+    phase.ring_chunks = (on_device.geometry.window + MUSER_CHUNK - 1) / MUSER_CHUNK + 1;
+    GraphEncoder g(context, encoder_options(log, phase));
+    ObjcPtr<CommandBufferId> commands = next_commands();
+    g.begin(commands.get());
+    encode_chunk(g, on_device, buffers_of.act, chunk_schedule(schedule), {buffers_of.steps, 0},
+                 phase, static_cast<uint32_t>(values.size()), head_rows);
+    g.end();
+    return commands;
+}
+
+const Activations& Engine::Impl::chunk_activations() const { return chunk->act; }
+const Buffer& Engine::Impl::chunk_steps() const { return *chunk->steps; }
+
 void Engine::Impl::run_chunk(const uint32_t* tokens, uint32_t rows, uint32_t head_rows,
                              float* logits, const Interrupted& interrupted) {
     const ChunkBuffers& buffers_of = chunk_buffers(head_rows);
     const std::vector<StepValues> values = chunk_values(tokens, rows);
     context.write(*buffers_of.steps, 0, values.data(), values.size() * sizeof(StepValues));
-    const uint64_t last = values.back().position;
-    Phase phase = phase_at(last);
-    phase.ring_chunks = (on_device.geometry.window + MUSER_CHUNK - 1) / MUSER_CHUNK + 1;
-
-    GraphEncoder::Options options;
-    options.serial = config.serial_dispatch;
-    options.mode = config.barriers == "all" ? BarrierMode::all : BarrierMode::hand;
-    GraphEncoder g(context, options);
-    const ObjcPtr<CommandBufferId> commands = next_commands();
-    g.begin(commands.get());
-    encode_chunk(g, on_device, buffers_of.act, chunk_schedule(schedule), {buffers_of.steps, 0},
-                 phase, rows, head_rows);
-    g.end();
+    const ObjcPtr<CommandBufferId> commands = encode_rows(values, head_rows, nullptr);
     [commands.get() commit];
     guarded([&] { waiter.wait(commands.get(), config.wait_seconds, interrupted); });
     for (uint32_t r = 0; r < rows; ++r) kv.append();

@@ -1,5 +1,6 @@
-// Recording a step or a teacher-forced lane for the auditor: encoded as decode and teacher_forced
-// encode it, with the host's writes, waits and reads, at any position, and not run.
+// Recording a step, a teacher-forced lane or a prompt chunk for the auditor: encoded as decode,
+// teacher_forced and prefill encode it, with the host's writes, waits and reads, at any position,
+// and not run.
 #import "metal/engine_impl.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace muser {
 
 #if defined(__APPLE__)
 
-audit::Trace Engine::record(uint64_t, uint32_t) const {
+audit::Trace Engine::record(uint64_t, uint32_t, bool) const {
     throw ConfigError("recordings are made by portable Metal; use device 'cpu' on another machine",
                       {{"device", "metal"}});
 }
@@ -83,13 +84,18 @@ void add_contents(audit::StreamTrace& trace, const ModelOnDevice& model,
 
 }  // namespace
 
-audit::Trace Engine::record(uint64_t position, uint32_t tokens) const {
+audit::Trace Engine::record(uint64_t position, uint32_t tokens, bool chunk) const {
     Impl& self = *impl_;
     AutoreleaseScope scope;
     self.check_alive();
-    if (tokens == 0 || tokens > kLaneMax) {
-        throw ConfigError("a recording has 1 ... " + std::to_string(kLaneMax) + " tokens",
+    const uint32_t most = chunk ? self.chunk_rows() : kLaneMax;
+    if (tokens == 0 || tokens > most) {
+        throw ConfigError("a recording has 1 ... " + std::to_string(most) + " tokens",
                           {{"found", std::to_string(tokens)}});
+    }
+    if (chunk && self.config.barriers == "planned") {
+        throw ConfigError("under planned barriers a prompt goes token by token; record a step",
+                          {{"barriers", "planned"}});
     }
     if (position + tokens > self.config.context || position + tokens < position) {
         throw ContextFullError(std::to_string(tokens) + " tokens at position " +
@@ -116,7 +122,33 @@ audit::Trace Engine::record(uint64_t position, uint32_t tokens) const {
                     sizeof value);
         return value;
     };
-    for (uint32_t i = 0; i < tokens; ++i) {
+    const auto commit = [&](const ObjcPtr<CommandBufferId>& commands, const EncodeLog& log) {
+        trace.commit(*portable::recording_of(commands.get()), step);
+        for (const EncodeLog::Barrier& barrier : log.barriers) {
+            sites.push_back(barrier.site + ": " + barrier.hazard);
+        }
+    };
+    const auto read_row = [&](const Activations& set, uint32_t row) {
+        const uint64_t flag_bytes = launch::head_groups(set.logits.n) * uint64_t{4};
+        const launch::Vector logits = set.logits.at(row);
+        trace.host(audit::Access::read, memory(*set.flags), set.flags_offset + row * flag_bytes,
+                   flag_bytes, "flags");
+        trace.host(audit::Access::read, memory(*logits.values), logits.offset(), logits.bytes(),
+                   "logits");
+    };
+    if (chunk) {
+        std::vector<uint32_t> ids(tokens);
+        for (uint32_t i = 0; i < tokens; ++i) ids[i] = i % self.on_device.geometry.vocab;
+        slots = self.chunk_values(ids.data(), tokens);
+        EncodeLog log;
+        const ObjcPtr<CommandBufferId> commands = self.encode_rows(slots, tokens, &log);
+        trace.host(audit::Access::write, memory(self.chunk_steps()), 0,
+                   slots.size() * sizeof(StepValues), "step values");
+        commit(commands, log);
+        trace.wait(0);
+        for (uint32_t i = 0; i < tokens; ++i) read_row(self.chunk_activations(), i);
+    }
+    for (uint32_t i = 0; i < tokens && !chunk; ++i) {
         const StepValues values = self.step_values(i % self.on_device.geometry.vocab);
         slots.push_back(values);
         trace.host(audit::Access::write, memory(*self.steps), uint64_t{i} * MUSER_STEP_BYTES,
@@ -129,20 +161,11 @@ audit::Trace Engine::record(uint64_t position, uint32_t tokens) const {
         encode_token(g, self.on_device, self.activations_for(i), self.schedule, self.step_slot(i),
                      phase);
         g.end();
-        trace.commit(*portable::recording_of(commands.get()), step);
-        for (const EncodeLog::Barrier& barrier : log.barriers) {
-            sites.push_back(barrier.site + ": " + barrier.hazard);
-        }
+        commit(commands, log);
         self.kv.append();
     }
-    for (uint32_t i = 0; i < tokens; ++i) trace.wait(i);
-    for (uint32_t i = 0; i < tokens; ++i) {
-        const Activations set = self.activations_for(i);
-        trace.host(audit::Access::read, memory(*set.flags), set.flags_offset,
-                   launch::head_groups(set.logits.n) * uint64_t{4}, "flags");
-        trace.host(audit::Access::read, memory(*set.logits.values), set.logits.offset(),
-                   set.logits.bytes(), "logits");
-    }
+    for (uint32_t i = 0; i < tokens && !chunk; ++i) trace.wait(i);
+    for (uint32_t i = 0; i < tokens && !chunk; ++i) read_row(self.activations_for(i), 0);
     audit::Trace made = trace.take();
     for (size_t b = 0; b < made.barriers.size() && b < sites.size(); ++b) {
         made.barriers[b].site = sites[b];

@@ -72,6 +72,29 @@ def test_every_step_is_ordered(
         print(f"\n  {schedule}, {barriers}: {counts}", end="")
 
 
+# Prompt chunks before, across and behind the window's edge, and past a second wrap.
+CHUNKS = [(0, 5), (WINDOW - 4, 9), (WINDOW + 1, 3), (2 * WINDOW - 2, WINDOW)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_prompt_chunk_is_ordered(schedule: str) -> None:
+    with engine(schedule) as e:
+        for position, tokens in CHUNKS:
+            result = audit(e.record(position, tokens, chunk=True))
+            assert [f["text"] for f in result.hazards] == [], (position, tokens)
+        told = mutate(e.record(WINDOW - 1, 3, chunk=True))
+    assert told["disagreements"] == []
+    assert told["silent_is_redundant"] and told["together_sound"]
+    assert told["kinds"]["delete_barrier"]["reported"] > 60
+
+
+def test_chunks_of_planned_barriers_are_steps() -> None:
+    with engine(barriers="planned") as e, pytest.raises(ConfigError, match="token by token"):
+        e.record(0, 2, chunk=True)
+    with engine() as e, pytest.raises(ConfigError, match=r"1 \.\.\. 16 tokens"):
+        e.record(0, WINDOW + 1, chunk=True)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_planned_needs_no_more_than_by_hand(schedule: str) -> None:
     for position in (WINDOW - 1, WINDOW):

@@ -402,8 +402,9 @@ py::dict run_mutate(const py::iterable& events) {
     return out;
 }
 
-py::list record(Session& session, uint64_t position, uint32_t tokens) {
-    const audit::Trace trace = session.ask([&](Engine& e) { return e.record(position, tokens); });
+py::list record(Session& session, uint64_t position, uint32_t tokens, bool chunk) {
+    const audit::Trace trace =
+        session.ask([&](Engine& e) { return e.record(position, tokens, chunk); });
     return events_of(trace);
 }
 
@@ -428,8 +429,9 @@ void bind_audit(py::module_& module) {
     module.def("mutate", &run_mutate, py::arg("events"));
     module.def("barrier_sites", &barrier_sites);
     const py::object engine = module.attr("Engine");
-    engine.attr("record") = py::cpp_function(&record, py::name("record"), py::is_method(engine),
-                                             py::arg("position"), py::arg("tokens"));
+    engine.attr("record") =
+        py::cpp_function(&record, py::name("record"), py::is_method(engine), py::arg("position"),
+                         py::arg("tokens"), py::arg("chunk"));
 }
 
 }  // namespace muser::python

@@ -140,7 +140,7 @@ class Engine:
     def plan(self, position: int) -> dict[str, Any]:
         """The graph at a position: `schedule`, `closures` (list of label), `dispatches` (list of
         {closure, kernel, groups, threads}), `barriers` {broad, targeted}, `hash` (SHA-256 hex)."""
-    def record(self, position: int, tokens: int) -> list[dict[str, Any]]:
+    def record(self, position: int, tokens: int, chunk: bool) -> list[dict[str, Any]]:
         """The command stream of one step (or a teacher-forced lane) at a position, not run."""
     @property
     def position(self) -> int: ...

@@ -316,9 +316,12 @@ class Engine:
         """Overwrites one row of a plane; for tests that plant a difference."""
         self._core.set_kv(_index("layer", layer), plane, _index("position", position), row)
 
-    def record(self, position: int, tokens: int = 1) -> list[dict[str, Any]]:
-        """The command stream of a step (or of several) at a position, recorded and not run."""
-        return self._core.record(_index("position", position), _index("tokens", tokens))
+    def record(
+        self, position: int, tokens: int = 1, *, chunk: bool = False
+    ) -> list[dict[str, Any]]:
+        """The command stream of a step at a position (of a lane of several; of one prompt chunk of
+        them with `chunk`), recorded and not run."""
+        return self._core.record(_index("position", position), _index("tokens", tokens), chunk)
 
     # --- records ------------------------------------------------------------------------------
 

@@ -48,6 +48,9 @@ def add(commands: Subparsers) -> None:
         help="more than one: a teacher-forced lane",
     )
     parser.add_argument(
+        "--chunk", action="store_true", help="the tokens as one prompt chunk instead of a lane"
+    )
+    parser.add_argument(
         "--mutate", action="store_true", help="judge every mutant: is the auditor right?"
     )
     parser.add_argument(
@@ -81,7 +84,8 @@ def _record(arguments: argparse.Namespace) -> tuple[list[Event], dict[str, Any]]
             "tokens": arguments.tokens,
             "closures": len(engine.plan_at(position).closures),
         }
-        return engine.record(position, arguments.tokens), facts
+        events = engine.record(position, arguments.tokens, chunk=arguments.chunk)
+        return events, facts
 
 
 def _seeds(
@@ -166,6 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
         events = load(arguments.trace)
         facts: dict[str, Any] = {"trace": arguments.trace}
     else:
+        if arguments.chunk and arguments.seeds is not None:
+            raise Usage("--seeds runs a step or a lane, not a prompt chunk")
         events, facts = _record(arguments)
     if arguments.record is not None:
         dump(events, arguments.record)
