@@ -200,8 +200,13 @@ def test_the_catalogue_names_every_argument() -> None:
 def test_the_catalogue_tells_what_launchers_declare() -> None:
     declared: dict[tuple[str, str], set[str]] = {}
     for path, schedule, kv_dtype in kernels.CASES:
-        settings = {"schedule": schedule, "kv_dtype": kv_dtype, "allow_inexact": True}
-        config = muser.Config(device="emulator", context=64, **settings)
+        config = muser.Config(
+            device="emulator",
+            context=64,
+            schedule=schedule,
+            kv_dtype=kv_dtype,
+            allow_inexact=True,
+        )
         with muser.load(path, config=config) as engine:
             events = [event for position in (0, WINDOW + 1) for event in engine.record(position)]
         for event in events:
