@@ -39,7 +39,9 @@ struct Registers {
 
 Registers cpuid(uint32_t leaf, uint32_t subleaf) {
     Registers r;
-    if (leaf <= __get_cpuid_max(0, nullptr)) __cpuid_count(leaf, subleaf, r.a, r.b, r.c, r.d);
+    // gcc's header declares it unsigned, clang's int.
+    const auto last = static_cast<uint32_t>(__get_cpuid_max(0, nullptr));
+    if (leaf <= last) __cpuid_count(leaf, subleaf, r.a, r.b, r.c, r.d);
     return r;
 }
 
