@@ -22,6 +22,13 @@ import muser
 from muser import fixtures
 from muser.fixtures.kinds import MIXES
 
+MORE: tuple[dict[str, Any], ...] = (
+    {"schedule": "lean", "barriers": "planned"},
+    {"schedule": "lean", "barriers": "all"},
+    {"schedule": "lean", "serial_dispatch": True},
+    {"schedule": "lean", "kv_dtype": "f32"},
+    {"schedule": "baseline", "kv_dtype": "f32"},
+)
 TOKENS = [(17 * i * i + 5 * i + 3) % 1024 for i in range(2000)]
 
 
@@ -69,39 +76,34 @@ def main() -> int:
         for types in arguments.types.split(","):
             path = Path(folder) / f"{types}.gguf"
             fixtures.write("tiny", path, types=types)
-            settings: list[dict[str, Any]] = [{"schedule": s} for s in schedules]
-            if arguments.schedules:
-                settings = [{"schedule": s} for s in arguments.schedules.split(",")]
-            settings += (
-                []
-                if arguments.schedules
-                else [
-                    {"schedule": "lean", "barriers": "planned"},
-                    {"schedule": "lean", "barriers": "all"},
-                    {"schedule": "lean", "serial_dispatch": True},
-                    {"schedule": "lean", "kv_dtype": "f32"},
-                    {"schedule": "baseline", "kv_dtype": "f32"},
-                ]
-            )
-            for setting in settings:
+            # Heads of the real model's width: what the device has kernels of its own for.
+            wide = Path(folder) / f"{types}-h128.gguf"
+            fixtures.write("tiny", wide, types=types, head_dim=128)
+            named = arguments.schedules.split(",") if arguments.schedules else schedules
+            settings = [(path, {"schedule": s}) for s in named]
+            settings += [(wide, {"schedule": s}) for s in named if s in ("baseline", "lean")]
+            if not arguments.schedules:
+                settings += [(p, dict(more)) for p in (path, wide) for more in MORE]
+            for file, setting in settings:
                 cases += 1
+                name = f"{file.stem} {setting}"
                 try:
-                    cpu = rows(path, arguments.tokens, device="cpu", **setting)
+                    cpu = rows(file, arguments.tokens, device="cpu", **setting)
                 except muser.ConfigError as error:
-                    print(types, setting, "not on cpu:", str(error)[:90], flush=True)
+                    print(name, "not on cpu:", str(error)[:90], flush=True)
                     continue
                 try:
-                    cuda = rows(path, arguments.tokens, device="cuda", **setting)
+                    cuda = rows(file, arguments.tokens, device="cuda", **setting)
                 except muser.MuserError as error:
                     failures += 1
-                    print(types, setting, "ERROR", str(error)[:600], flush=True)
+                    print(name, "ERROR", str(error)[:600], flush=True)
                     continue
                 bad = [i for i, (a, b) in enumerate(zip(cpu, cuda, strict=True)) if a != b]
                 if bad:
                     failures += 1
-                    print(types, setting, f"DIFFERS from step {bad[0]}", flush=True)
+                    print(name, f"DIFFERS from step {bad[0]}", flush=True)
                     if failures <= 6:
-                        print("   ", first_difference(path, bad[0], setting), flush=True)
+                        print("   ", first_difference(file, bad[0], setting), flush=True)
             print(f"{types}: done after {time.monotonic() - started:.1f} s", flush=True)
         path = Path(folder) / "lane.gguf"
         fixtures.write("tiny", path, types="mix")

@@ -1,8 +1,9 @@
 """Decoding a file on the GPU: load time against `cat`, hashes against cpu, tok/s and bytes/s.
 
-    python bench/cuda/decode.py FILE [--hash-steps 64] [--steps 200] [--depth 2048]
+    python bench/cuda/decode.py FILE [--hash-steps 64] [--steps 200] [--depth 2048] [--llama FOLDER]
 
-Prints one JSON object per measurement.
+FOLDER has llama.cpp's sources and, in b/bin, its shared libraries built for CUDA. Prints one JSON
+object per measurement.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import collections
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from read_rate import read_rate
 
 import muser
 
@@ -56,7 +60,7 @@ def profile(engine: muser.Engine, token: int) -> None:
     )
 
 
-def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) -> None:
+def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) -> float:
     times = []
     token = 17
     greedy(engine, 4, token)
@@ -73,6 +77,7 @@ def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) ->
         best_tok_s=round(1 / best, 2),
         tb_s=round(weight_bytes / middle / 1e12, 3),
     )
+    return 1 / middle
 
 
 def measure_lane(engine: muser.Engine) -> None:
@@ -85,6 +90,23 @@ def measure_lane(engine: muser.Engine) -> None:
     say("teacher_forced", ms=round(1e3 * seconds, 4), position=engine.position)
 
 
+def llama_speeds(folder: str, file: str, depth: int) -> dict[str, Any]:
+    """llama.cpp's tokens per second on the file, built against the libraries in `folder`."""
+    root = Path(folder).resolve()
+    with tempfile.TemporaryDirectory() as build:
+        program = Path(build) / "llama_speed"
+        source = Path(__file__).with_name("llama_speed.cpp")
+        includes = [f"-I{root / 'include'}", f"-I{root / 'ggml' / 'include'}"]
+        libraries = [f"-L{root}/b/bin", "-lllama", "-lggml", "-lggml-base"]
+        command = ["g++", "-O2", "-std=c++17", *includes, str(source), "-o", str(program)]
+        subprocess.run([*command, *libraries, f"-Wl,-rpath,{root}/b/bin"], check=True)
+        told = subprocess.run(
+            [str(program), file, str(depth)], check=True, capture_output=True, text=True
+        )
+    speeds: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return speeds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
@@ -92,6 +114,7 @@ def main() -> int:
     parser.add_argument("--hash-steps", type=int, default=64)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--depth", type=int, default=0)
+    parser.add_argument("--llama", metavar="FOLDER", help="compare with llama.cpp built there")
     parser.add_argument("--no-cat", action="store_true", help="do not time `cat FILE`")
     parser.add_argument("--no-cpu", action="store_true", help="print the hash, compare nothing")
     arguments = parser.parse_args()
@@ -129,16 +152,23 @@ def main() -> int:
             last=hashes[-1],
             cpu_tok_s=round(1 / cpu_seconds, 2),
         )
-    measure(engine, "greedy", arguments.steps, bytes_per_token)
+    rate = read_rate(0, 8.0)["tb_s"] * 1e12
+    speed = measure(engine, "greedy", arguments.steps, bytes_per_token)
+    say("plain_read", tb_s=round(rate / 1e12, 3), share=round(speed * bytes_per_token / rate, 3))
     measure_lane(engine)
     profile(engine, 17)
     if arguments.depth:
         while engine.position < arguments.depth:
             count = min(64, arguments.depth - engine.position)
             engine.teacher_forced(tokens(count, engine.vocab))
-        measure(engine, "greedy_at_depth", arguments.steps, bytes_per_token)
+        deep = measure(engine, "greedy_at_depth", arguments.steps, bytes_per_token)
+        say("depth", slower=round(1 - deep / speed, 4))
         profile(engine, 17)
     engine.close()
+    if arguments.llama:
+        llama = llama_speeds(arguments.llama, arguments.file, arguments.depth)
+        say(**llama)
+        say("ratio_to_llama_cpp", ratio=round(speed / llama["tok_s"], 3))
     return 0
 
 

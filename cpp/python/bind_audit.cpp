@@ -8,7 +8,11 @@
 #include "audit/checker.h"
 #include "audit/mutate.h"
 #include "audit/oracle.h"
+#include "audit/order_edges.h"
 #include "cpp/python/session.h"
+#if !defined(__APPLE__)
+#include "device/cuda/order.h"
+#endif
 #include "metal/stages.h"
 
 namespace muser::python {
@@ -402,6 +406,56 @@ py::dict run_mutate(const py::iterable& events) {
     return out;
 }
 
+#if !defined(__APPLE__)
+// A command buffer of a trace as a recording with its order: encoders, barriers, and which buffers
+// each dispatch binds.
+void record_again(const audit::Trace& trace, const audit::CommandBuffer& from,
+                  const std::vector<stream::BufferRef>& buffers, stream::CommandBuffer& out) {
+    for (const audit::Encoder& encoder : from.encoders) {
+        out.encoders.push_back({encoder.concurrent, static_cast<uint32_t>(out.commands.size()),
+                                static_cast<uint32_t>(encoder.commands.size())});
+        for (const audit::Command& command : encoder.commands) {
+            if (command.kind == audit::Command::Kind::dispatch) {
+                stream::Dispatch dispatch;
+                dispatch.first_binding = static_cast<uint32_t>(out.bindings.size());
+                for (const audit::Use& use : trace.dispatches[command.index].uses) {
+                    out.bindings.push_back({++dispatch.binding_count, buffers[use.object], 0});
+                }
+                out.commands.push_back({stream::Command::Kind::dispatch,
+                                        static_cast<uint32_t>(out.dispatches.size())});
+                out.dispatches.push_back(dispatch);
+                continue;
+            }
+            const audit::Barrier& barrier = trace.barriers[command.index];
+            out.commands.push_back(
+                {stream::Command::Kind::barrier, static_cast<uint32_t>(out.barriers.size())});
+            out.barriers.push_back({barrier.broad, static_cast<uint32_t>(out.resources.size()),
+                                    static_cast<uint32_t>(barrier.objects.size()), 0});
+            for (const uint32_t object : barrier.objects) out.resources.push_back(buffers[object]);
+        }
+    }
+}
+#endif
+
+// The edges that a graph of the dispatches needs: by the auditor, and as the cuda device reads them
+// off the same encoders and barriers (0 on a Mac, which has no such device).
+py::dict order_edges(const py::iterable& events) {
+    const audit::Trace trace = Reader().read(events);
+    uint64_t cuda = 0;
+#if !defined(__APPLE__)
+    std::vector<stream::BufferRef> buffers;
+    for (size_t i = 0; i < trace.objects.size(); ++i) {
+        buffers.push_back(std::make_shared<stream::Buffer>());
+    }
+    for (const audit::CommandBuffer& commands : trace.command_buffers) {
+        stream::CommandBuffer recording;
+        record_again(trace, commands, buffers, recording);
+        cuda += device::cuda::order_of(recording).edges();
+    }
+#endif
+    return py::dict(py::arg("audit") = audit::order_edges(trace), py::arg("cuda") = cuda);
+}
+
 py::list record(Session& session, uint64_t position, uint32_t tokens, bool chunk) {
     const audit::Trace trace =
         session.ask([&](Engine& e) { return e.record(position, tokens, chunk); });
@@ -427,6 +481,7 @@ py::dict barrier_sites() {
 void bind_audit(py::module_& module) {
     module.def("audit", &run_audit, py::arg("events"));
     module.def("mutate", &run_mutate, py::arg("events"));
+    module.def("order_edges", &order_edges, py::arg("events"));
     module.def("barrier_sites", &barrier_sites);
     const py::object engine = module.attr("Engine");
     engine.attr("record") =

@@ -70,6 +70,11 @@ def mutate(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     `missed`, `extra`, `silent_redundant`, `silent_is_redundant`, `kinds`, `together`,
     `together_sound`, `disagreements`. ConfigError for a trace that has findings itself."""
 
+def order_edges(events: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many edges order the dispatches of a trace as its encoders and barriers do: `audit` by
+    the auditor's own count, `cuda` as the cuda device builds its graph. ConfigError for an unsound
+    trace."""
+
 def barrier_sites() -> dict[str, list[dict[str, str]]]:
     """What the source says of its barriers: `closures` (closure, why) for the one before each
     closure, `sites` (site, resources, hazard, why) for those that name their resources."""

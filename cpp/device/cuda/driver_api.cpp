@@ -54,6 +54,8 @@ Opened open_driver() {
     }
     void* edges = dlsym(library, "cuGraphAddDependencies_v2");
     out.api.graph_add_edges = reinterpret_cast<decltype(out.api.graph_add_edges)>(edges);
+    edges = dlsym(library, "cuGraphGetEdges_v2");
+    out.api.graph_edges = reinterpret_cast<decltype(out.api.graph_edges)>(edges);
     const CUresult started = out.api.init(0);
     if (started != kSuccess) {
         const char* text = nullptr;

@@ -124,6 +124,9 @@ struct DriverApi {
     // Since driver 12.3; null before: then edges are full ones.
     CUresult (*graph_add_edges)(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                 const GraphEdgeData* data, size_t count) = nullptr;
+    // Likewise: how many edges a graph has.
+    CUresult (*graph_edges)(CUgraph graph, CUgraphNode* from, CUgraphNode* to, GraphEdgeData* data,
+                            size_t* count) = nullptr;
     int version = 0;  // 1000 * major + 10 * minor
 };
 

@@ -38,6 +38,21 @@ class Hasher {
 
 uint64_t pair(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
 
+// The driver's graph has the edges that the recording asks for, and no others.
+void check_edges(const DriverApi& api, CUgraph graph, const Program& program) {
+    if (api.graph_edges == nullptr) return;
+    size_t expected = 0;
+    for (const Launch& launch : program.order) expected += launch.after.size();
+    size_t found = 0;
+    check(api.graph_edges(graph, nullptr, nullptr, nullptr, &found), "cuGraphGetEdges");
+    if (found == expected) return;
+    throw DeviceError("the CUDA graph has " + std::to_string(found) + " edges, the recording " +
+                          std::to_string(expected),
+                      {{"device", "cuda"},
+                       {"found", std::to_string(found)},
+                       {"expected", std::to_string(expected)}});
+}
+
 // A programmatic edge lets a kernel start while the one in front runs; it waits by itself before
 // it touches what others write. Kept to one edge in, one edge out.
 bool may_overlap(const Program& program, const std::vector<uint32_t>& followers, uint32_t launch) {
@@ -159,6 +174,7 @@ CUgraphExec GraphCache::build(const KernelLibrary& library,
                   "cuGraphAddDependencies");
         }
     }
+    check_edges(api, graph, program);
     CUgraphExec executable = nullptr;
     check(api.graph_instantiate(&executable, graph, 0), "cuGraphInstantiate");
     return executable;
