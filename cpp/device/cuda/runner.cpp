@@ -9,6 +9,9 @@ namespace {
 
 // Above the 64 slots of a lane in each of the two ring phases, with a few length buckets.
 constexpr size_t kMostGraphs = 192;
+// Well above a decode step. In a prompt chunk every row of a closure would have an edge to every
+// row of the next, millions in all.
+constexpr size_t kMostNodes = 4096;
 
 double now_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -106,8 +109,22 @@ void Runner::submit(std::shared_ptr<const KernelLibrary> library,
 
 void Runner::launch(Flight& flight) {
     if (flight.commands->dispatches.empty()) return;
+    if (flight.commands->dispatches.size() > kMostNodes) return launch_in_turn(flight);
     const CUgraphExec graph = graphs_.graph(*flight.library, *flight.commands);
     check(gpu_->api->graph_launch(graph, stream_), "cuGraphLaunch");
+}
+
+// The stream orders more than the recording asks for.
+void Runner::launch_in_turn(const Flight& flight) {
+    const stream::CommandBuffer& commands = *flight.commands;
+    uint32_t used_counters = 0;
+    for (uint32_t d = 0; d < commands.dispatches.size(); ++d) {
+        PreparedLaunch launch = flight.library->prepare(commands, {d}, used_counters);
+        check(gpu_->api->launch(launch.function, launch.grid[0], launch.grid[1], launch.grid[2],
+                                launch.block[0], launch.block[1], launch.block[2],
+                                launch.shared_bytes, stream_, launch.params.data(), nullptr),
+              "cuLaunchKernel");
+    }
 }
 
 void Runner::launch_timed(Flight& flight) {

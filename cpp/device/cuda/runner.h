@@ -31,6 +31,7 @@ class Runner {
         std::vector<uint32_t> labels;
     };
     void launch(Flight& flight);
+    void launch_in_turn(const Flight& flight);  // dispatch by dispatch, no graph
     void launch_timed(Flight& flight);  // closure by closure, an event on either side
     void finish(Flight& flight) noexcept;
     void wait_for_ends() noexcept;
