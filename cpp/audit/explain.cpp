@@ -79,7 +79,13 @@ void Checker::explain(const Pair& pair, Finding& finding) const {
     const std::string second = quoted(trace_.objects[to.object].label);
     const std::string both = from.object == to.object ? first : first + ", " + second;
     if (b.dispatch == kNone) {
-        finding.ordering = "the host has not waited for " + command_buffer(a.commands);
+        const bool failed = std::any_of(
+            trace_.host.begin(), trace_.host.begin() + b.host_event, [&](const HostEvent& event) {
+                return event.kind == HostEvent::Kind::wait && event.commands == a.commands;
+            });
+        finding.ordering =
+            failed ? "the wait for " + command_buffer(a.commands) + " ended without its completion"
+                   : "the host has not waited for " + command_buffer(a.commands);
         for (uint32_t c = 0; c < waited_.size(); ++c) {
             if (waited_[c] < b.host_event && committed_[c] > committed_[a.commands]) {
                 finding.ordering += "; it waited for " + command_buffer(c) +

@@ -191,9 +191,10 @@ TEST(Findings, HostReadsAfterItsOwnWait) {
                   "argument x) may still have to write.");
         EXPECT_EQ(found[0].repair, "a completed wait for command buffer 0 before the host reads");
         EXPECT_EQ(found[0].ordering,
-                  wait == other ? "the host has not waited for command buffer 0; it waited for "
-                                  "command buffer 1, from which nothing follows for an earlier one"
-                                : "the host has not waited for command buffer 0");
+                  wait == other    ? "the host has not waited for command buffer 0; it waited for "
+                                     "command buffer 1, from which nothing follows for an earlier one"
+                  : wait == failed ? "the wait for command buffer 0 ended without its completion"
+                                   : "the host has not waited for command buffer 0");
     }
 }
 
