@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import muser
-from muser import _core
+from muser import _core, gates
 from muser.fixtures import fixed_tokens, synthetic_path
 from muser.ladder import Ladder, Step, climb
 from muser.ladder.html import page
@@ -132,3 +132,19 @@ def test_the_narrow_file_around_the_real_window() -> None:
     found = climb(path, positions=[1, 31, 32, 33, 2047, 2048, 2049, 4100], tokens=tokens, samples=1)
     for one in found.steps:
         assert one.sha_changed == (one.step in INEXACT)
+
+
+def test_without_room_for_two_engines_the_verdict_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise muser.DeviceMemoryError("no room", {})
+
+    monkeypatch.setattr(gates, "stage_first_difference", no_room)
+    path = str(synthetic_path("synthetic:tiny"))
+    found = climb(path, positions=POSITIONS, tokens=TOKENS, schedules=["legacy"], samples=1)
+    last = found.steps[-1]
+    assert last.step == "legacy"
+    assert last.sha_changed
+    assert last.post_mortem is not None
+    assert last.post_mortem["skipped"] == "no room"
+    assert last.post_mortem["closure"] is last.post_mortem["kv"] is None
+    assert "no room" in page(found)

@@ -108,6 +108,8 @@ def _show(steps: tuple[Step, ...]) -> None:
             f"{diff['position']} max {diff['max_abs']:.2e}, mean {diff['mean_abs']:.2e}, "
             f"logprob {diff['logprob_max']:.2e}"
         )
+        if step.post_mortem["skipped"] is not None:
+            say(f"  where it starts: not looked for: {step.post_mortem['skipped']}")
         if stage is not None:
             say(f"  first closure: {stage['output']} ({stage['differing']} values)")
         if kv is not None:

@@ -147,13 +147,13 @@ def _post_mortems(ladder: Ladder) -> str:
             continue
         diff, found = step.diff, step.post_mortem
         kv, closure = found["kv"], found["closure"]
-        where = "no captured closure"
+        where = found["skipped"] or "no captured closure"
         if closure is not None:
             where = (
                 f"{_esc(closure['output'])}: {closure['differing']:,} of "
                 f"{closure['elements']:,} values, largest difference {closure['max_abs']:.3g}"
             )
-        cache = "no KV row differs"
+        cache = found["skipped"] or "no KV row differs"
         if kv is not None:
             cache = (
                 f"layer {kv['layer']}, {_esc(kv['plane'])} plane, position {kv['position']}, "

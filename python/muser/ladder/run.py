@@ -15,7 +15,7 @@ import numpy as np
 from .. import gates, profiler
 from ..config import Config
 from ..engine import Engine, load
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceMemoryError
 from ..gates import Row
 from ..receipt import write_json
 
@@ -230,15 +230,20 @@ class _Climb:
 
     def _post_mortem(self, engine: Engine, position: int) -> dict[str, Any]:
         """Where the difference to the reference starts, at the position where it is largest."""
-        with self.engine("baseline") as reference:
-            for one in (engine, reference):
-                one.restore(self.snapshots[position])
-            stage = gates.stage_first_difference(engine, reference, self.tokens[position])
-            planes = gates.kv_first_difference(engine, reference)
+        stage = planes = skipped = None
+        try:
+            with self.engine("baseline") as reference:
+                for one in (engine, reference):
+                    one.restore(self.snapshots[position])
+                stage = gates.stage_first_difference(engine, reference, self.tokens[position])
+                planes = gates.kv_first_difference(engine, reference)
+        except DeviceMemoryError as error:  # two engines side by side; the verdict stands
+            skipped = str(error)
         return {
             "position": position,
             "closure": None if stage is None else stage.as_dict(),
             "kv": None if planes is None else planes.as_dict(),
+            "skipped": skipped,
         }
 
 

@@ -357,7 +357,10 @@ struct QkStoreCase {
 
 void expect_qk_store(const QkStoreCase& c, std::mt19937& random) {
     constexpr float kEps = 1e-5f;
-    const auto [type, heads, kv_heads, dim, window, position, rope] = c;
+    const KvType type = c.type;
+    const uint32_t heads = c.heads, kv_heads = c.kv_heads, dim = c.dim;
+    const uint32_t window = c.window, position = c.position;
+    const bool rope = c.rope;
     const Cache cache = make_cache(type, kv_heads, dim, window, position, random);
     const auto q = random_floats(heads * dim, random);
     const auto k = random_floats(cache.width(), random);
