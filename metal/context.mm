@@ -297,6 +297,12 @@ DeviceWeight Context::make_weight(const model::Model& model, const model::Weight
     if (multiplied) layout = portable::device_of(device_.get()).layout(shape);
     out.layout = layout.suffix;
     out.bytes = layout.bytes;
+    // The disk works on what comes next in the file while the device repacks this.
+    constexpr uint64_t kReadAhead = uint64_t{64} << 20;
+    if (multiplied && model.file() != nullptr) {
+        model.file()->advise(model::Advice::will_need, weight.file_offset,
+                             weight.bytes + kReadAhead);
+    }
     id<MTLBuffer> buffer =
         portable::new_weight_buffer(device_.get(), shape, layout, weight.data, weight.bytes);
     // A repacked matrix is not read from the file again; its pages need not stay in this process.

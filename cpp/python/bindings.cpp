@@ -33,5 +33,6 @@ PYBIND11_MODULE(_core, module) {
     muser::python::bind_model(module);
     muser::python::bind_engine(module);
     muser::python::bind_kernels(module);  // after Engine, which it takes
+    muser::python::bind_bandwidth(module);
     muser::python::bind_audit(module);
 }

@@ -99,6 +99,7 @@ inline bool signal_pending() {
 void bind_model(py::module_& module);
 void bind_engine(py::module_& module);
 void bind_kernels(py::module_& module);
+void bind_bandwidth(py::module_& module);
 void bind_audit(py::module_& module);  // after bind_engine: adds to its Engine
 
 }  // namespace muser::python

@@ -79,6 +79,24 @@ def barrier_sites() -> dict[str, list[dict[str, str]]]:
     """What the source says of its barriers: `closures` (closure, why) for the one before each
     closure, `sites` (site, resources, hazard, why) for those that name their resources."""
 
+class ReadProbe:
+    """Reads memory of its own at the rate this machine gives to `threads` threads (0: as many as
+    the cpu device would use), with the widest loads, in huge pages where there are any. `bytes`
+    is rounded down to whole MiB. Raises ConfigError, DeviceMemoryError."""
+
+    def __init__(self, bytes: int, threads: int) -> None: ...
+    def read_pass(self) -> float:
+        """Reads all of it once; bytes per second."""
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def kernel(self) -> str:
+        """The way of reading that was fastest, tried once each at the start."""
+
 class Config:
     """What the engine is told; the package's `muser.Config` fills it. Attributes only."""
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
-import numpy as np
-
-PROBE_BYTES = 256 << 20
+PROBE_BYTES = 1 << 30
 
 
-def read_rate(threads: int, *, probe_bytes: int = PROBE_BYTES, repeats: int = 5) -> float:
-    """Bytes a second that `threads` threads read from an array far larger than the caches.
+def read_rate(threads: int, *, probe_bytes: int = PROBE_BYTES, passes: int = 5) -> float:
+    """Bytes a second that `threads` threads (0: as many as the cpu device would use) read from
+    memory far larger than the caches: the median of `passes` passes of the core's probe.
 
-    The best of `repeats` passes of a NumPy maximum (which releases the GIL), so a busy neighbour
-    can make it too small, never too large.
+    For a comparison keep a `_core.ReadProbe` and let its passes take turns with what is compared.
     """
-    words = np.ones(probe_bytes // 8, np.uint64)
-    parts = np.array_split(words, threads)
-    best = float("inf")
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(repeats):
-            started = time.perf_counter()
-            for _ in pool.map(np.max, parts):
-                pass
-            best = min(best, time.perf_counter() - started)
-    return words.nbytes / best
+    from . import _core
+
+    probe = _core.ReadProbe(probe_bytes, threads)
+    return median(probe.read_pass() for _ in range(passes))

@@ -7,6 +7,7 @@
 #include "device/cpu/command_job.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/memory.h"
+#include "device/cpu/one_kernel.h"
 #include "device/cpu/products.h"
 #include "device/cpu/tables.h"
 #include "device/cpu/thread_count.h"
@@ -64,33 +65,6 @@ void repack_run(const Call& call, uint64_t begin, uint64_t end) {
 }
 
 constexpr KernelImpl kRepack = {"repack", repack_work, repack_run};
-
-class RepackJob : public Job {
-  public:
-    explicit RepackJob(const RepackArgs& args) : args_(args) {}
-    Plan prepare(int threads) noexcept override {
-        Planner planner(threads);
-        planner.add(kRepack, {&args_, nullptr}, 0);
-        return planner.take(false);
-    }
-    void finish(const Plan&) noexcept override {
-        {
-            std::lock_guard lock(mutex_);
-            done_ = true;
-        }
-        changed_.notify_all();
-    }
-    void wait() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return done_; });
-    }
-
-  private:
-    RepackArgs args_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool done_ = false;
-};
 
 uint64_t next_id() {
     static std::atomic<uint64_t> id{0};
@@ -157,11 +131,9 @@ class CpuDevice : public Device {
 
     void repack(const WeightShape& shape, const WeightLayout& layout, const void* rows,
                 stream::Buffer& destination, uint64_t offset) override {
-        const auto job = std::make_shared<RepackJob>(RepackArgs{isa_, &shape, &layout,
-                                                                static_cast<const std::byte*>(rows),
-                                                                destination.contents + offset});
-        pool_.submit(job);
-        job->wait();
+        const RepackArgs args{isa_, &shape, &layout, static_cast<const std::byte*>(rows),
+                              destination.contents + offset};
+        run_kernel(pool_, kRepack, {&args, nullptr});
     }
 
     void submit(stream::CommandBufferRef commands) override {

@@ -11,6 +11,7 @@
     KernelTable embedding_kernels();    \
     KernelTable pointwise_kernels();    \
     KernelTable head_kernels();         \
+    KernelTable probe_kernels();        \
     }
 
 MUSER_KERNEL_GROUPS(portable)

@@ -75,4 +75,23 @@ KernelTable product_kernels(Isa isa) {
     }
 }
 
+KernelTable probe_kernels(Isa isa) {
+    switch (isa) {
+        case Isa::portable:
+            return portable::probe_kernels();
+#if defined(__x86_64__)
+        case Isa::avx2:
+            return avx2::probe_kernels();
+        case Isa::avx512amx:
+        case Isa::avx512vnni:
+            return avx512vnni::probe_kernels();
+#elif defined(__aarch64__)
+        case Isa::neon:
+            return neon::probe_kernels();
+#endif
+        default:
+            return {nullptr, 0};
+    }
+}
+
 }  // namespace muser::device::cpu

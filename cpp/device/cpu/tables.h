@@ -9,5 +9,7 @@ namespace muser::device::cpu {
 // Empty for an instruction set that this build has no kernels for.
 KernelTable kernels(Isa isa);
 KernelTable product_kernels(Isa isa);
+// Plain reads (read_rate.h).
+KernelTable probe_kernels(Isa isa);
 
 }  // namespace muser::device::cpu

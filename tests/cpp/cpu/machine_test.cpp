@@ -4,9 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "device/cpu/isa.h"
 #include "device/cpu/memory.h"
+#include "device/cpu/read_args.h"
+#include "device/cpu/read_rate.h"
+#include "device/cpu/tables.h"
 #include "device/cpu/thread_count.h"
 #include "errors.h"
 
@@ -121,6 +125,42 @@ TEST(Memory, WhatCannotBeHadIsNull) {
     EXPECT_FALSE(device::cpu::allocate_memory(uint64_t{1} << 46));
     EXPECT_FALSE(device::cpu::allocate_memory(UINT64_MAX));
     EXPECT_FALSE(device::cpu::allocate_memory(UINT64_MAX - 4096));
+}
+
+// A unit's sum is that of all its words: nothing is skipped, nothing read twice.
+TEST(ReadProbe, EveryWayReadsEveryWordOnce) {
+    const device::cpu::ReadArgs args{3, 4096};
+    std::vector<uint64_t> words(args.units * args.unit_bytes / 8);
+    for (size_t i = 0; i < words.size(); ++i) words[i] = i * i + 1;
+    for (const Isa isa : device::cpu::isas()) {
+        const auto ways = device::cpu::probe_kernels(isa);
+        EXPECT_GE(ways.count, 4u);
+        for (const auto& way : ways) {
+            std::vector<uint64_t> sums(args.units);
+            std::byte* buffers[] = {nullptr, reinterpret_cast<std::byte*>(words.data()),
+                                    reinterpret_cast<std::byte*>(sums.data())};
+            const device::cpu::Call call{&args, buffers};
+            EXPECT_EQ(way.work(call).units, args.units);
+            way.run(call, 0, 1);
+            way.run(call, 1, args.units);
+            const size_t each = args.unit_bytes / 8;
+            for (size_t unit = 0; unit < args.units; ++unit) {
+                uint64_t expected = 0;
+                for (size_t i = 0; i < each; ++i) expected += words[unit * each + i];
+                EXPECT_EQ(sums[unit], expected) << way.name << " " << isa_name(isa);
+            }
+        }
+    }
+}
+
+TEST(ReadProbe, TellsWhatItDoes) {
+    device::cpu::ReadProbe probe((5 << 20) + 17, 2);
+    EXPECT_EQ(probe.bytes(), uint64_t{5} << 20);
+    EXPECT_EQ(probe.threads(), 2);
+    EXPECT_EQ(probe.isa(), isa_name(device::cpu::choose_isa("")));
+    EXPECT_EQ(probe.kernel().rfind("read_", 0), 0u);
+    EXPECT_GT(probe.pass(), 0);
+    EXPECT_THROW(device::cpu::ReadProbe(1, -1), ConfigError);
 }
 
 }  // namespace

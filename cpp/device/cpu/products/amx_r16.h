@@ -6,8 +6,8 @@
 // per sub-block:
 //   T = 65536 * high.hi + 256 * (high.lo + low.hi) + low.lo
 // A tile register holds 16 columns of activations (rows of A, 64 elements each) or 64 elements of
-// 16 matrix rows in the very order of _r16 (B). Each of the four sums keeps its own accumulator
-// tile: a chain of dependent tile products costs 52 cycles a link, and only 16 otherwise.
+// 16 matrix rows in the very order of _r16 (B). The two products that count 256 times share an
+// accumulator tile.
 //
 // While the tile unit multiplies one 16 x 16 piece, the vector units turn the sums of the previous
 // one into floats: multiply() interleaves the two in program order, a column after each tile
@@ -44,8 +44,7 @@ struct alignas(64) ColumnPlanes {
     float s[kTileColumns];
 };
 struct alignas(64) Sums {
-    int32_t high_hi[kTileColumns][16], high_lo[kTileColumns][16];
-    int32_t low_hi[kTileColumns][16], low_lo[kTileColumns][16];
+    int32_t top[kTileColumns][16], middle[kTileColumns][16], bottom[kTileColumns][16];
 };
 
 // ---- weights: scale, split
@@ -200,10 +199,9 @@ struct Piece {
     float (*y)[kRowGroup];  // its columns
 };
 
-// f32 of 65536 * a + 256 * (b + c) + d. With m = b + c = 65536 * m1 + m0, m0 a signed word: both
-// a + 256 * m1 and d + 256 * m0 are below 2^24, so the fma rounds once (numerics 0).
-static inline __m512 total(__m512i a, __m512i b, __m512i c, __m512i d) {
-    const __m512i m = _mm512_add_epi32(b, c);
+// f32 of 65536 * a + 256 * m + d. With m = 65536 * m1 + m0, m0 a signed word: both a + 256 * m1 and
+// d + 256 * m0 are below 2^24, so the fma rounds once (numerics 0).
+static inline __m512 total(__m512i a, __m512i m, __m512i d) {
     const __m512i m1 = _mm512_add_epi32(m, _mm512_set1_epi32(32768));  // in the upper words
     const __m512i high = _mm512_dpwssd_epi32(a, m1, _mm512_set1_epi32(256 << 16));
     const __m512i low = _mm512_dpwssd_epi32(d, m, _mm512_set1_epi32(256));
@@ -216,8 +214,8 @@ template <bool kMins>
     const Sums& sums = *piece.sums;
     float* y = piece.y[c];
     const __m512 scale = _mm512_set1_ps(piece.vectors->s[c]);
-    const __m512 t = total(_mm512_load_si512(sums.high_hi[c]), _mm512_load_si512(sums.high_lo[c]),
-                           _mm512_load_si512(sums.low_hi[c]), _mm512_load_si512(sums.low_lo[c]));
+    const __m512 t = total(_mm512_load_si512(sums.top[c]), _mm512_load_si512(sums.middle[c]),
+                           _mm512_load_si512(sums.bottom[c]));
     __m512 acc = _mm512_fmadd_ps(_mm512_mul_ps(piece.weights->d, scale), t, _mm512_load_ps(y));
     if constexpr (kMins) {
         const __m512i m = min_sums(piece.weights->mins, piece.vectors->mins[c]);
@@ -230,7 +228,7 @@ template <bool kMins>
 // ---- tile products
 // -------------------------------------------------------------------------------
 
-// Tiles 0-3 are sums, 4 and 5 activations (hi, lo), 6 and 7 weights (high, low).
+// Tiles 0-2 are sums, 4 and 5 activations (hi, lo), 6 and 7 weights (high, low).
 static inline void configure(uint32_t columns) {
     struct alignas(64) {
         uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -241,6 +239,8 @@ static inline void configure(uint32_t columns) {
         config.row_bytes[i] = 64;
         config.rows[i] = static_cast<uint8_t>(i < 6 ? columns : 16);
     }
+    // gcc 12's intrinsic names only the first 8 of the 64 bytes that the instruction reads.
+    __asm__ volatile("" : : "m"(config));
     _tile_loadconfig(&config);
 }
 
@@ -281,7 +281,6 @@ static inline void multiply(const ColumnPlanes& x, const WeightPlanes& w, Sums& 
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
-    _tile_zero(3);
 #pragma GCC unroll 4
     for (uint32_t k = 0; k < 4; ++k) {
         _tile_loadd(4, x.hi[k], 64);
@@ -294,17 +293,16 @@ static inline void multiply(const ColumnPlanes& x, const WeightPlanes& w, Sums& 
         add_column<kMins>(previous, 4 * k + 1);
         ahead.step(4 * k + 1);
         _tile_loadd(7, w.low[16 * k], 64);
-        _tile_dpbsud(2, 4, 7);
+        _tile_dpbsud(1, 4, 7);
         add_column<kMins>(previous, 4 * k + 2);
         ahead.step(4 * k + 2);
-        _tile_dpbsud(3, 5, 7);
+        _tile_dpbsud(2, 5, 7);
         add_column<kMins>(previous, 4 * k + 3);
         ahead.step(4 * k + 3);
     }
-    _tile_stored(0, sums.high_hi, 64);
-    _tile_stored(1, sums.high_lo, 64);
-    _tile_stored(2, sums.low_hi, 64);
-    _tile_stored(3, sums.low_lo, 64);
+    _tile_stored(0, sums.top, 64);
+    _tile_stored(1, sums.middle, 64);
+    _tile_stored(2, sums.bottom, 64);
 }
 
 // Everything that a slab works on; first cache: weights and sums, second cache: the rest.

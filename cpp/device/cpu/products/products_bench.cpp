@@ -20,6 +20,8 @@
 #include "contract/ftz.h"
 #include "device/cpu/kernel.h"
 #include "device/cpu/products.h"
+#include "device/cpu/read_args.h"
+#include "device/cpu/tables.h"
 #include "metal/kernels/args.h"
 
 namespace {
@@ -70,34 +72,20 @@ void fill(std::byte* to, uint64_t bytes) {
     }
 }
 
-// Sums the bytes with one load per vector of 8 * sizeof(Vector) bits.
-template <class Vector>
-[[gnu::always_inline]] inline uint64_t sum(const std::byte* from, uint64_t bytes) {
-    Vector s[4] = {};
-    for (uint64_t i = 0; i + sizeof s <= bytes; i += sizeof s) {
-        for (int k = 0; k < 4; ++k) {
-            s[k] += *reinterpret_cast<const Vector*>(from + i + sizeof(Vector) * k);
-        }
+// As fast as one thread reads: the best way of several.
+double read_seconds(Isa isa, std::byte* from, uint64_t bytes) {
+    const device::cpu::ReadArgs args{std::max<uint64_t>(1, bytes >> 20), 1 << 20};
+    static std::vector<uint64_t> sums;
+    sums.resize(args.units);
+    std::byte* buffers[] = {nullptr, from, reinterpret_cast<std::byte*>(sums.data())};
+    double least = 0;
+    for (const KernelImpl& kernel : device::cpu::probe_kernels(isa)) {
+        const double start = seconds();
+        kernel.run({&args, buffers}, 0, args.units);
+        const double time = seconds() - start;
+        if (least == 0 || time < least) least = time;
     }
-    const Vector total = (s[0] + s[1]) + (s[2] + s[3]);
-    uint64_t result = 0;
-    for (size_t i = 0; i < sizeof total / 8; ++i) result += total[i];
-    return result;
-}
-
-typedef uint64_t Words2 __attribute__((vector_size(16)));
-#if defined(__x86_64__)
-typedef uint64_t Words8 __attribute__((vector_size(64)));
-[[gnu::target("avx512f")]] uint64_t read_512(const std::byte* from, uint64_t bytes) {
-    return sum<Words8>(from, bytes);
-}
-#endif
-
-uint64_t read_probe(const std::byte* from, uint64_t bytes) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) return read_512(from, bytes);
-#endif
-    return sum<Words2>(from, bytes);
+    return least * static_cast<double>(bytes) / static_cast<double>(args.units << 20);
 }
 
 device::cpu::KernelTable table(Isa isa) {
@@ -152,12 +140,9 @@ void measure(const Settings& s, Isa isa, const KernelImpl& kernel) {
         const uint64_t units = kernel.work(call).units;
         const int pairs = columns > 16 ? std::min(3, s.pairs) : s.pairs;
         std::vector<double> read, run;
-        volatile uint64_t sink = 0;
         for (int i = 0; i < pairs; ++i) {
-            double start = seconds();
-            sink = sink + read_probe(weights, layout.bytes);
-            read.push_back(seconds() - start);
-            start = seconds();
+            read.push_back(read_seconds(isa, weights, layout.bytes));
+            const double start = seconds();
             kernel.run(call, 0, units);
             run.push_back((seconds() - start) / (silu ? 2 : 1));
         }
