@@ -10,10 +10,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include "bench/cases.h"
-#include "device/cpu/command_job.h"
+#include "device/cpu/read_rate.h"
 #include "device/registry.h"
 #include "errors.h"
 
@@ -21,10 +20,6 @@ namespace muser::bench {
 namespace {
 
 using device::Device;
-using device::cpu::Call;
-using device::cpu::CpuKernel;
-using device::cpu::KernelImpl;
-using device::cpu::Work;
 
 // ---- recording ---------------------------------------------------------------------------------
 
@@ -63,51 +58,11 @@ double run(Device& device, const stream::CommandBufferRef& commands) {
     return commands->end_seconds - commands->start_seconds;
 }
 
-// ---- the plain read ----------------------------------------------------------------------------
-
-constexpr uint64_t kReadUnit = 256 << 10;
-
-struct ReadArgs {
-    uint64_t bytes;
-};
-
-Work read_work(const Call& call) {
-    return {device::cpu::arguments<ReadArgs>(call).bytes / kReadUnit, 20000};
-}
-
-void read_run(const Call& call, uint64_t begin, uint64_t end) {
-    typedef uint64_t Line __attribute__((vector_size(16)));
-    Line sums[8] = {};
-    const std::byte* memory = call.buffers[1];
-    for (uint64_t at = begin * kReadUnit; at < end * kReadUnit; at += sizeof sums) {
-        for (unsigned i = 0; i < 8; ++i) {
-            Line line;
-            std::memcpy(&line, memory + at + i * sizeof line, sizeof line);
-            sums[i] += line;
-        }
-    }
-    for (const Line& sum : sums) benchmark::DoNotOptimize(sum);
-}
-
-constexpr KernelImpl kRead = {"plain_read", read_work, read_run};
-
 // The best of several passes over memory that no cache holds, in bytes per second.
-double read_bandwidth(Device& device) {
-    constexpr uint64_t kBytes = uint64_t{1} << 30;
-    auto kernel = std::make_shared<CpuKernel>();
-    kernel->name = kRead.name;
-    kernel->impl = &kRead;
-    const BufferRef memory = device.allocate(kBytes, device::MemoryUse::weights);
-    const std::vector<std::byte> ones(1 << 20, std::byte{1});  // touch: no page is the zero page
-    for (uint64_t at = 0; at < kBytes; at += ones.size()) {
-        device.write(*memory, at, ones.data(), ones.size());
-    }
-    const Prepared p = {kRead.name, as_args(ReadArgs{kBytes}),
-                        [&](uint64_t) { return std::vector<Bound>{{memory}}; }, kBytes};
+double read_bandwidth(int threads) {
+    device::cpu::ReadProbe probe(uint64_t{1} << 30, threads);
     double best = 0;
-    for (int pass = 0; pass < 7; ++pass) {
-        best = std::max(best, kBytes / run(device, record(kernel, p, 0, 1)));
-    }
+    for (int pass = 0; pass < 7; ++pass) best = std::max(best, probe.pass());
     return best;
 }
 
@@ -193,7 +148,7 @@ int bench_main(int argc, char** argv) {
     options.threads = std::stoi(take_option(argc, argv, "threads", "0"));
     const std::string commit = take_option(argc, argv, "commit", "not given");
     const auto device = device::make_cpu_device(options);
-    const double bandwidth = read_bandwidth(*device);
+    const double bandwidth = read_bandwidth(device->threads());
     benchmark::AddCustomContext("device", device->description());
     benchmark::AddCustomContext("commit", commit);
     benchmark::AddCustomContext("read_GB/s", std::to_string(bandwidth * 1e-9));
