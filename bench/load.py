@@ -62,7 +62,8 @@ def load_here(path: str, threads: int) -> None:
     """Loads in this process and prints what it took."""
     before = status("VmHWM")
     started = time.perf_counter()
-    with muser.load(path, device="cpu", threads=threads) as engine:
+    config = muser.Config(device="cpu", threads=threads)
+    with muser.load(path, config=config) as engine:
         seconds = time.perf_counter() - started
         now = status("VmHWM", "RssAnon", "RssFile")
         first = time.perf_counter()

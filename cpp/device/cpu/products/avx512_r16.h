@@ -29,11 +29,11 @@ constexpr uint32_t kSegment = 128;
 constexpr uint32_t kTogether = 2;
 
 // Lines to fetch ahead of the one in use, into the second cache: the first one's few outstanding
-// requests are for the loads themselves. The second has 48, so two streams must not be further
-// ahead than 24 lines each. On a Sapphire Rapids core that reads 28 GB/s, 24 lines gave 0.94 of that
-// for Q4_K and 0.92 for Q6_K; 36 gave 0.90 and 0.90; 72, 0.80 and 0.69; one stream 72 ahead, 0.85
-// and 0.83.
-constexpr uint32_t kAhead = 24;
+// requests are for the loads themselves. The second has 48, and the processor's own prefetcher wants
+// some, so two streams must not be far ahead. On a Sapphire Rapids core 16 lines gave 0.93 of the
+// plain read rate for Q4_K and 0.90 for Q6_K, no less while others used the memory; 36 gave 0.86 and
+// 0.86, 72 0.80 and 0.69, one stream 72 ahead 0.80 and 0.78.
+constexpr uint32_t kAhead = 16;
 
 static inline __m512i line(const uint8_t* lines, uint32_t index) {
     return _mm512_load_si512(lines + kLine * index);
