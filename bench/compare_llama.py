@@ -3,11 +3,11 @@
     python bench/compare_llama.py FILE --threads 1 2 --prompt 128 512 --pairs 9
     python bench/compare_llama.py FILE --json > result.json
 
-Needs llama-cpp-python, built for this processor. Each pair runs one side, the read probe, the other
-side; which side begins alternates, so that a machine whose speed drifts favours none. Both sides
-have the same threads on the same processors, their weights in memory, and have run once before
-anything is timed. `read` is the share of the probe's rate, of the same pair and number of threads,
-at which the weights of a token (all but the embedding) are read.
+Needs llama-cpp-python, built for this processor. Each pair runs one side and the other; which side
+begins alternates, so that a machine whose speed drifts favours none. The read probe runs before and
+after each side. Both sides have the same threads on the same processors, their weights in memory,
+and have run once before anything is timed. `read` is the share of the probe's rate, around the same
+run and with as many threads, at which the weights of a token (all but the embedding) are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -69,9 +69,10 @@ def tokens_of(count: int, vocab: int, first: int = 0) -> list[int]:
 
 
 def interleave(
-    sides: dict[str, Callable[[], float]], probe: _core.ReadProbe, pairs: int
+    sides: Mapping[str, Callable[[], float]], probe: _core.ReadProbe, pairs: int
 ) -> list[dict[str, float]]:
-    """Seconds of both sides and the probe's bytes a second, of each pair, after a warm-up."""
+    """Seconds of both sides and the probe's bytes a second around each, of each pair, after a
+    warm-up."""
     for side in sides.values():
         side()
     found = []
@@ -79,10 +80,11 @@ def interleave(
         row: dict[str, float] = {}
         for name in sorted(sides, reverse=pair % 2 == 1):
             time.sleep(PAUSE)
+            before = timed(probe.read_pass)
             row[name] = sides[name]()
-            if "read" not in row:
-                time.sleep(PAUSE)
-                row["read"] = probe.bytes / timed(probe.read_pass)
+            time.sleep(PAUSE)
+            row[f"read_{name}"] = 2 * probe.bytes / (before + timed(probe.read_pass))
+        row["read"] = (row["read_muser"] + row["read_llama"]) / 2
         found.append(row)
     return found
 
@@ -113,7 +115,8 @@ def read_shares(found: dict[str, Any], weight_bytes: int) -> None:
     """Adds the share of the probe's rate at which each side reads weights."""
     for side in ("muser", "llama"):
         found[f"{side}_read_percent"] = 100 * median(
-            found["tokens"] / row[side] * weight_bytes / row["read"] for row in found["pairs"]
+            found["tokens"] / row[side] * weight_bytes / row[f"read_{side}"]
+            for row in found["pairs"]
         )
 
 
@@ -140,7 +143,7 @@ def compare(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str
         probe = _core.ReadProbe(weight_bytes, threads)
         prompt = tokens_of(options.depth, llama.vocab)
         more = tokens_of(options.gen, llama.vocab, options.depth)
-        sides = {"llama": llama, "muser": ours}
+        sides: dict[str, Muser | Llama] = {"llama": llama, "muser": ours}
         if options.gen:
             runs = {name: partial(decode_time, side, prompt, more) for name, side in sides.items()}
             rows = interleave(runs, probe, options.pairs)
