@@ -29,10 +29,11 @@ constexpr uint32_t kSegment = 128;
 constexpr uint32_t kTogether = 2;
 
 // Lines to fetch ahead of the one in use, into the second cache: the first one's few outstanding
-// requests are for the loads themselves. The second has 48, and the processor's own prefetcher wants
-// some, so two streams must not be far ahead. On a Sapphire Rapids core 16 lines gave 0.93 of the
-// plain read rate for Q4_K and 0.90 for Q6_K, no less while others used the memory; 36 gave 0.86 and
-// 0.86, 72 0.80 and 0.69, one stream 72 ahead 0.80 and 0.78.
+// requests are for the loads themselves. The second has 48, and the processor's own prefetcher
+// wants some, so two streams must not be far ahead. Shares of the plain read rate on a Sapphire
+// Rapids core, Q4_K and Q6_K, in a quiet minute and while others used the memory: 16 lines 0.94 and
+// 0.90, 0.92 and 0.87; 24 lines 0.95 and 0.93, 0.87 and 0.86; 36 lines 0.90 and 0.90, 0.81 and
+// 0.84; one stream 72 ahead 0.86 and 0.83, 0.72 and 0.71.
 constexpr uint32_t kAhead = 16;
 
 static inline __m512i line(const uint8_t* lines, uint32_t index) {
