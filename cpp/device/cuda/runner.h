@@ -32,7 +32,7 @@ class Runner {
     };
     void launch(Flight& flight);
     void launch_in_turn(const Flight& flight);  // dispatch by dispatch, no graph
-    void launch_timed(Flight& flight);  // closure by closure, an event on either side
+    void launch_timed(Flight& flight);          // closure by closure, an event on either side
     void finish(Flight& flight) noexcept;
     void wait_for_ends() noexcept;
     CUevent take_event();

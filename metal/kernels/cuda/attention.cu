@@ -5,8 +5,8 @@
 #include "../head_norm.h"
 #include "grid.cuh"
 
-#define MUSER_D 128          // head_dim
-#define MUSER_QUERIES 4      // query heads of a block
+#define MUSER_D 128      // head_dim
+#define MUSER_QUERIES 4  // query heads of a block
 #define MUSER_MOST_CHUNKS 512
 
 static __device__ __forceinline__ Eight halves_to_floats(uint4 packed) {
@@ -37,14 +37,13 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     const Chunk chunk = chunk_of(view, blockIdx.x);
     const uint kv_head = blockIdx.y;
     const uint width = args.kv_heads * MUSER_D;
-    const uint first_head =
-        kv_head * (args.heads / args.kv_heads) + MUSER_QUERIES * blockIdx.z;
+    const uint first_head = kv_head * (args.heads / args.kv_heads) + MUSER_QUERIES * blockIdx.z;
 
     const uint slot = 8 * simd + lane / 4;
     const uint quarter = lane % 4;
     const bool here = slot >= chunk.first && slot < chunk.end;
-    const size_t row = here ? slot_element(view, chunk, slot, args.capacity, width, kv_head, MUSER_D)
-                            : 0;
+    const size_t row =
+        here ? slot_element(view, chunk, slot, args.capacity, width, kv_head, MUSER_D) : 0;
     uint4 key[4];
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
@@ -166,8 +165,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(128)
     muser_qk_store_128_f16(const QkStoreArgs args, const StepValues* step, const float* q_weight,
                            const float* k_weight, float* q, const float* k, const float* v,
-                           ushort* plane_k, ushort* plane_v, ushort* journal_k,
-                           ushort* journal_v) {
+                           ushort* plane_k, ushort* plane_v, ushort* journal_k, ushort* journal_v) {
     let_next_start();
     const uint lane = threadIdx.x & 31u;
     const uint unit = 4 * blockIdx.x + (threadIdx.x >> 5);

@@ -7,8 +7,8 @@
 // makes them. They leave (coefficient, integer) pairs in shared memory, and one warp per group, a
 // lane per row, runs the contract's chain over them in order.
 //
-// A block starts while the kernels in front still run: it asks for its first weights before it waits
-// for the activations.
+// A block starts while the kernels in front still run: it asks for its first weights before it
+// waits for the activations.
 #include "../block_form.h"
 #include "r32_types.cuh"
 
@@ -42,7 +42,7 @@ static __device__ __forceinline__ R32Load r32_load_activations(const uchar* form
 template <typename Type>
 static __device__ __forceinline__ void r32_store_activations(R32Activations* x, R32Load load,
                                                              uint lane) {
-    __syncwarp();  // the superblock before is done with
+    __syncwarp();               // the superblock before is done with
     x->hi[lane] = load.planes;  // lanes 16 to 31 reach into lo
     const int next = __shfl_xor_sync(0xffffffffu, load.sum, 1);
     if (Type::kPairSums != 0) {
@@ -158,9 +158,8 @@ static __device__ __forceinline__ void r32_silu(const MuserProductArgs& args,
     const uint column = blockIdx.y;
     const uint lane = threadIdx.x & 31u;
     const size_t bytes = args.blocks * r32_group_bytes<Type>();
-    const uchar* const weights[2] = {
-        reinterpret_cast<const uchar*>(part.weight) + group * bytes,
-        reinterpret_cast<const uchar*>(part.weight2) + group * bytes};
+    const uchar* const weights[2] = {reinterpret_cast<const uchar*>(part.weight) + group * bytes,
+                                     reinterpret_cast<const uchar*>(part.weight2) + group * bytes};
     const float acc = r32_rows<Type, 2>(args, part, column, weights, shared);
     // Warp 1 has the up products. All activations are done with: the chains came after a barrier.
     float* ups = reinterpret_cast<float*>(shared.x - (threadIdx.x >> 5));
