@@ -92,6 +92,7 @@ struct Profile {
     double device_seconds = 0;  // start to end, summed over command buffers
     double encode_seconds = 0, submit_seconds = 0, wait_seconds = 0, readback_seconds = 0;
     double wall_seconds = 0;
+    uint64_t spare_bytes = 0;  // of weights that only repetitions read; kept until the engine goes
 };
 
 // What one traced step touched. Findings are sentences with key=value lines.
@@ -165,7 +166,8 @@ class Engine {
 
     // decode, measured. `phase` submits each closure as its own command buffer and waits: it
     // measures a graph that production never runs. `repeat` runs a stage's kernels k times (only
-    // stages that do not change their own input: ConfigError), for its own time by the slope.
+    // stages that do not change their own input: ConfigError), for its own time by the slope; all
+    // but the last run read copies of weights, made here (DeviceMemoryError), as cold as the own.
     Profile profile(uint32_t token, float* logits, bool phase,
                     const std::map<std::string, int>& repeat, const Interrupted& interrupted);
 

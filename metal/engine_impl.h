@@ -3,6 +3,7 @@
 
 #import "metal/barrier_planner.h"
 #import "metal/context.h"
+#import "metal/spare_weights.h"
 #import "metal/token_graph.h"
 #import "metal/wait.h"
 
@@ -95,6 +96,7 @@ struct Engine::Impl {
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
     std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase
     std::shared_ptr<const ChunkBuffers> chunk;
+    SpareWeights spares;  // of profiled repetitions
     // The next plain step, encoded while the one before it ran.
     struct Ahead {
         Phase phase;

@@ -32,6 +32,22 @@ std::vector<std::pair<Stage, int>> repeats(const std::map<std::string, int>& ask
     return found;
 }
 
+// What a repeatable stage reads in one token.
+std::vector<const DeviceWeight*> weights_of(Stage stage, const ModelOnDevice& model) {
+    if (stage == Stage::lm_head) return {&model.output};
+    std::vector<const DeviceWeight*> found;
+    for (const LayerOnDevice& layer : model.layers) {
+        if (stage == Stage::output) found.push_back(&layer.attn_output);
+        if (stage == Stage::ffn_down) found.push_back(&layer.ffn_down);
+        if (stage != Stage::qkvg) continue;
+        for (const DeviceWeight* weight :
+             {&layer.attn_q, &layer.attn_k, &layer.attn_v, &layer.attn_gate}) {
+            found.push_back(weight);
+        }
+    }
+    return found;
+}
+
 // The closures that a finished command buffer says it ran, with times where it has them.
 void take_samples(id<MTLCommandBuffer> commands, std::vector<ClosureTime>& samples) {
 #if defined(__APPLE__)
@@ -68,6 +84,11 @@ Profile Engine::profile(uint32_t token, float* logits, bool phase,
     run.interrupted = interrupted;
     run.log = &log;
     run.repeat = repeats(repeat);
+    self.check_alive();
+    for (const auto& [stage, count] : run.repeat) {
+        self.spares.prepare(self.context, weights_of(stage, self.on_device), count - 1);
+    }
+    profile.spare_bytes = self.spares.bytes();
     run.time_labels = true;
     // softcap is last: cutting after it would leave an empty command buffer behind.
     if (phase) run.stops_after = [](Label label) { return label.stage != Stage::softcap; };

@@ -281,6 +281,8 @@ void Engine::Impl::run_step(StepRun& run) {
         commands = next_commands();
         GraphEncoder::Options options = encoder_options(run.log, phase);
         options.repeat = run.repeat;
+        options.spares = &spares;
+        spares.rewind();
         GraphEncoder g(context, options);
         g.stops_after = run.stops_after;
         g.after_closure = [&](Label label) {

@@ -50,6 +50,7 @@ enum class BarrierMode {
 };
 
 class BarrierPlan;
+class SpareWeights;
 
 // What was encoded, for plans and profiles.
 struct EncodedDispatch {
@@ -80,9 +81,10 @@ class GraphEncoder {
         const BarrierPlan* plan = nullptr;  // required by `planned`
         bool untracked = false;             // buffers without tracking: ConfigError but `planned`
         EncodeLog* log = nullptr;
-        // Repeats a stage's kernels k times (profiling): measures its own time by the slope.
+        // Runs a stage's kernels k times (profiling): measures its own time by the slope.
         std::vector<std::pair<Stage, int>> repeat;
-        std::vector<uint32_t> omit;  // test switch: barriers left out, counted from 0
+        SpareWeights* spares = nullptr;  // required by `repeat`: what its repetitions read
+        std::vector<uint32_t> omit;      // test switch: barriers left out, counted from 0
     };
 
     GraphEncoder(Context& context, Options options);
@@ -96,10 +98,15 @@ class GraphEncoder {
     template <class Body>
     void closure(Label label, Body&& body) {
         open_closure(label);
-        for (int i = repeats(label.stage); i > 0; --i) {
+        // Repetitions come first and read other weights: what they write, the stage itself then
+        // replaces.
+        for (int i = repeats(label.stage); i > 1; --i) {
+            repetition_ = true;
             body();
-            if (i > 1) broad_barrier("repeated for profiling");
+            repetition_ = false;
+            broad_barrier("repeated for profiling");
         }
+        body();
         close_closure(label);
     }
 
@@ -111,6 +118,9 @@ class GraphEncoder {
                   std::initializer_list<Argument> arguments) {
         encode(kernel, &args, sizeof args, units, columns, arguments);
     }
+
+    // The matrix that a product reads: `own`, but in a repetition a spare of its shape.
+    const DeviceWeight& weight(const DeviceWeight& own);
 
     // Called after each closure with the encoder ended, when a caller wants to look at a stage.
     std::function<void(Label)> after_closure;
@@ -136,7 +146,8 @@ class GraphEncoder {
     Options options_;
     ObjcPtr<CommandBufferId> commands_;
     ObjcPtr<EncoderId> encoder_;
-    bool first_closure_ = true;    // of this encoder
+    bool first_closure_ = true;  // of this encoder
+    bool repetition_ = false;
     bool barrier_pending_ = true;  // `all`: nothing was dispatched since the last barrier
     uint32_t ordinal_ = 0;         // of the next dispatch, over the whole token
     uint32_t closure_ = 0;

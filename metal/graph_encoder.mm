@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #import "metal/barrier_planner.h"
+#import "metal/spare_weights.h"
 #if !defined(__APPLE__)
 #import "metal/portable/portable.h"
 #endif
@@ -84,6 +85,10 @@ int GraphEncoder::repeats(Stage stage) const {
         if (repeated == stage) return count;
     }
     return 1;
+}
+
+const DeviceWeight& GraphEncoder::weight(const DeviceWeight& own) {
+    return repetition_ ? options_.spares->next(own) : own;
 }
 
 NSString* GraphEncoder::label_object(Label label) {

@@ -112,15 +112,76 @@ def test_a_phase_profile_says_what_it_is() -> None:
     assert found.span_ms is None, "separate command buffers have no common span"
 
 
-def test_repeating_a_stage_runs_it_again_and_changes_no_bit() -> None:
+@pytest.mark.parametrize(
+    ("stage", "products"), [("qkvg", 4 * 8), ("output", 8), ("ffn_down", 8), ("lm_head", 1)]
+)
+def test_repeating_a_stage_runs_it_again_and_changes_no_bit(stage: str, products: int) -> None:
     with load() as engine, load() as plain:
         once = profiler.profile(engine, TOKENS[0], compare_off=False)
         engine.rollback(1)
-        again = profiler.profile(engine, TOKENS[0], repeat={"ffn_down": 4}, compare_off=False)
-        assert again.dispatches == once.dispatches + 3 * 8
-        assert again.row.tobytes() == plain.decode_token(TOKENS[0]).tobytes()
+        again = profiler.profile(engine, TOKENS[0], repeat={stage: 4}, compare_off=False)
+        row = plain.decode_token(TOKENS[0]).tobytes()
+        assert once.row.tobytes() == again.row.tobytes() == row
+        assert again.dispatches == once.dispatches + 3 * products
+        # A small file: each of the three repetitions has copies of its own in every layer.
+        tensors = {"qkvg": ("attn_q", "attn_k", "attn_v", "attn_gate"), "output": ("attn_output",)}
+        names = tensors.get(stage, ("output" if stage == "lm_head" else stage,))
+        weights = [t for t in engine.info["tensors"] if t["name"].split(".")[-2] in names]
+        assert len(weights) == products
+        assert once.spare_bytes == 0
+        assert again.spare_bytes >= 3 * sum(t["bytes"] for t in weights)
+        # The next token finds nothing of it.
+        assert engine.decode_token(TOKENS[1]).tobytes() == plain.decode_token(TOKENS[1]).tobytes()
+
+
+def test_stages_that_change_what_they_read_are_not_repeated() -> None:
+    with load() as engine:
         with pytest.raises(muser.ConfigError, match="silu"):
             profiler.profile(engine, TOKENS[0], repeat={"silu": 2})
+        assert engine.position == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulator"])
+def test_a_slope_leaves_the_engine_where_it_was(device: str) -> None:
+    config = muser.Config(schedule="lean", context=128, device=device)
+    with muser.load(synthetic_path("synthetic:tiny"), config=config) as engine, load() as plain:
+        engine.decode_token(TOKENS[0])
+        found = profiler.slope(engine, TOKENS[1], "output", counts=(1, 3), rounds=2)
+        assert engine.position == 1
+        plain.decode_token(TOKENS[0])
+        assert engine.decode_token(TOKENS[1]).tobytes() == plain.decode_token(TOKENS[1]).tobytes()
+    assert len(found["rounds"]) == 2
+    assert found["spare_bytes"] > 0
+
+
+def test_a_slope_is_the_means_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of 10 + 3 k in one round and 10 + 5 k in the other, with the own time to match."""
+    calls: list[int] = []
+
+    class Token:
+        def __init__(self, k: int) -> None:
+            each = 3.0 if len(calls) <= 5 else 5.0
+            self.span_ms = 10.0 + each * k
+            self.spare_bytes = 1000
+            self.own = each
+
+        def stages(self) -> dict[str, dict[str, float]]:
+            return {"output": {"time_ms": self.own}}
+
+    def measured(*_: object, repeat: dict[str, int], **__: object) -> Token:
+        calls.append(repeat["output"])
+        return Token(repeat["output"])
+
+    monkeypatch.setattr(profiler, "profile", measured)
+    with load() as engine:
+        monkeypatch.setattr(engine, "rollback", lambda tokens: None)
+        found = profiler.slope(engine, TOKENS[0], "output", rounds=2)
+    assert calls == [8, 1, 2, 4, 8, 8, 4, 2, 1], "one to make the copies, then up and down"
+    assert found["slope_ms"] == pytest.approx(4.0)
+    assert found["own_ms"] == pytest.approx(4.0)
+    assert found["slope_error_ms"] == found["own_error_ms"] == pytest.approx(1.0)
+    assert found["span_ms"] == pytest.approx([14.0, 18.0, 26.0, 42.0])
+    assert found["spare_bytes"] == 1000
 
 
 def test_unknown_times_stay_unknown() -> None:
@@ -151,17 +212,35 @@ def test_the_chrome_trace_has_one_event_per_closure() -> None:
     assert [event["name"] for event in events] == [c.label for c in found.closures]
 
 
-@pytest.mark.sweep
-@pytest.mark.timeout(600)
-def test_a_stages_slope_is_its_own_time(tmp_path: Path) -> None:
-    """On the real head: 1.1 GB, which no cache holds, so that a repetition costs what the first run
-    does."""
-    path = tmp_path / "mid4.gguf"
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real shapes: a head of 1.1 GB, and an ffn_down of 75 MB in each of four layers, which large
+    caches would hold from one repetition to the next."""
+    path = tmp_path_factory.mktemp("large") / "mid4.gguf"
     write("mid4", path)
-    with muser.load(path, config=muser.Config(context=128)) as engine:
+    return path
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("stage", ["lm_head", "ffn_down"])
+def test_a_stages_slope_is_its_own_time(
+    large_file: Path, stage: str, threads: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with muser.load(large_file, config=muser.Config(context=128, threads=threads)) as engine:
         tokens = [int(t) for t in fixed_tokens(41, engine.vocab)]
         engine.prefill(tokens[:40])
-        found = profiler.slope(engine, tokens[40], "lm_head", rounds=15)
+        engine.decode_token(tokens[40])
+        engine.rollback(1)
+        found = profiler.slope(engine, tokens[40], stage, rounds=80)
+        plain = engine.decode_token(tokens[40]).tobytes()
+        engine.rollback(1)
+        again = profiler.profile(engine, tokens[40], repeat={stage: 8}, compare_off=False)
+    assert again.row.tobytes() == plain
+    with capsys.disabled():
+        told = ("slope_ms", "slope_error_ms", "own_ms", "own_error_ms")
+        print(f"\n  {stage}, {threads}:", *(f"{name} {found[name]:.3f}" for name in told), end="")
     assert found["slope_ms"] == pytest.approx(found["own_ms"], rel=0.1)
 
 
@@ -173,6 +252,13 @@ def test_the_command_tells_a_slope(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["stage"] == "lm_head"
     assert told["counts"] == [1, 2, 4, 8]
     assert len(told["span_ms"]) == 4
-    assert main(command) == 0
-    assert "slope" in capsys.readouterr().out
+    assert len(told["rounds"]) == 1
+    assert told["slope_error_ms"] is None
+    assert main([*command[:-1], "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "slope" in shown
+    assert "+-" in shown
+    assert "copied weights" in shown
+    assert main([*command[:3], "--repeat", "ffn_down=3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["spare_bytes"] > 0
     assert main([*command, "--phase"]) == 2

@@ -198,6 +198,7 @@ py::dict profile(Session& session, uint32_t token, bool phase,
     out["wait_seconds"] = profile.wait_seconds;
     out["readback_seconds"] = profile.readback_seconds;
     out["wall_seconds"] = profile.wall_seconds;
+    out["spare_bytes"] = profile.spare_bytes;
     out["logits"] = row;
     return out;
 }

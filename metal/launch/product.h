@@ -34,8 +34,9 @@ inline Argument product_input(uint32_t index, const DeviceWeight& weight, const 
 }
 
 // y = weight * x, for `rows` vectors that follow each other.
-inline void mul_mv(GraphEncoder& g, const DeviceWeight& weight, const Vector& x, const Vector& y,
+inline void mul_mv(GraphEncoder& g, const DeviceWeight& own, const Vector& x, const Vector& y,
                    uint32_t rows = 1) {
+    const DeviceWeight& weight = g.weight(own);
     const MatVecArgs args{weight.rows, weight.cols, rows, 0};
     const std::string kernel =
         "mul_mv_" + weight.type_name + (weight.quantised ? "_b16" : "_f32") + weight.layout;

@@ -155,10 +155,12 @@ class Engine:
         `samples` (closures as the device ran them: {closure, start, end} in seconds on the
         device's clock, None where it cannot tell), `dispatches`, `barriers` {broad, targeted},
         `command_buffers`, `device_seconds`, `encode_seconds`, `submit_seconds`, `wait_seconds`,
-        `readback_seconds`, `wall_seconds`, `logits`.
+        `readback_seconds`, `wall_seconds`, `spare_bytes` (of weights that only repetitions read),
+        `logits`.
 
         `phase`: each closure in its own command buffer, waited for; a graph production never runs.
-        `repeat`: stage name -> k runs its kernels k times (qkvg, output, ffn_down, lm_head).
+        `repeat`: stage name -> k runs its kernels k times (qkvg, output, ffn_down, lm_head), all
+        but the last time on copies of weights (DeviceMemoryError), kept until the engine closes.
         """
     def plan(self, position: int) -> dict[str, Any]:
         """The graph at a position: `schedule`, `closures` (list of label), `dispatches` (list of

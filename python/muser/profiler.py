@@ -151,6 +151,8 @@ class Profile:
     """With profiling on."""
     wall_off_ms: float | None
     """The same step with profiling off, measured beside it."""
+    spare_bytes: int
+    """Copies of weights that repetitions read, held until the engine closes."""
     row: Any = field(repr=False, compare=False)
     """The logits, float32[vocab]: profiling changes no bit."""
 
@@ -207,6 +209,7 @@ class Profile:
             "readback_ms": self.readback_ms,
             "wall_ms": self.wall_ms,
             "wall_off_ms": self.wall_off_ms,
+            "spare_bytes": self.spare_bytes,
             "stages": self.stages(),
             "samples": [
                 {"label": c.label, "start_ms": c.start_ms, "time_ms": c.time_ms, "gap_ms": c.gap_ms}
@@ -263,8 +266,11 @@ def profile(
 
     `phase`: each closure as its own command buffer (what the flag MUSER_METAL_PHASE_PROFILE asks
     for). `repeat`: stage -> k runs its kernels k times, for its own time by the slope; stages that
-    cannot be repeated are a ConfigError. `compare_off`: first run the same step unprofiled and
-    take it back, for `wall_off_ms`; needs one token of undo history.
+    cannot be repeated are a ConfigError. The first k - 1 runs read copies of weights of the same
+    shape, each as cold as the token finds its own (at most a GiB of copies for a stage, or one
+    matrix more; DeviceMemoryError). The first call that makes them reads some still warm.
+    `compare_off`: first run the same step unprofiled and take it back, for `wall_off_ms`; needs one
+    token of undo history.
     Raises ProfileMismatch besides what decode_token raises.
     """
     wall_off = None
@@ -302,37 +308,75 @@ def profile(
         readback_ms=told["readback_seconds"] * 1e3,
         wall_ms=told["wall_seconds"] * 1e3,
         wall_off_ms=wall_off,
+        spare_bytes=told["spare_bytes"],
         row=told["logits"],
     )
 
 
 def slope(
-    engine: Engine, token: int, stage: str, *, counts: Sequence[int] = (1, 2, 4, 8), rounds: int = 5
+    engine: Engine,
+    token: int,
+    stage: str,
+    *,
+    counts: Sequence[int] = (1, 2, 4, 8),
+    rounds: int = 20,
 ) -> dict[str, Any]:
-    """A stage's own time by repetition: the span of the token against k, as a least-squares line
-    through the medians. Every run is taken back, so the engine stays where it is.
+    """A stage's own time by repetition: how much the span of the token grows with each run of the
+    stage, against the time that the profile gives the stage's closures at one run. The slope sees
+    the token's ends only, and so tells whether the closures' times are true.
 
-    Returns `stage`, `counts`, `span_ms` (medians), `slope_ms`, and `own_ms`, the time that the
-    profile gives the stage's closures at k = 1 (None where the device cannot tell).
+    Each round measures every count once and gives one least-squares slope and one own time, so that
+    a slow minute is in both. Means are reported, since times add up in the mean and not in the
+    median, with their standard errors: where others use the machine, more `rounds` make these
+    small. Every run is taken back: the engine stays where it is. Repetitions read copies of the
+    weights (`profile`), made in a run before the first round.
+
+    Returns `stage`, `counts`, `span_ms`, `slope_ms`, `slope_error_ms`, `own_ms`, `own_error_ms`
+    (the last two None where the device cannot tell), `rounds` (per round `span_ms`, `slope_ms`,
+    `own_ms`) and `spare_bytes`. Errors are None after one round.
     """
-    spans: dict[int, list[float]] = {k: [] for k in counts}
-    own: list[float | None] = []
-    for _ in range(rounds):
-        for k in counts:  # in turns, so that a slow minute hits all of them
+    spare_bytes = profile(engine, token, repeat={stage: max(counts)}, compare_off=False).spare_bytes
+    engine.rollback(1)
+    told: list[dict[str, Any]] = []
+    for turn in range(rounds):
+        spans: dict[int, float] = {}
+        own: float | None = None
+        # Up and down in turns: a drift that outlasts a round favours no count.
+        for k in counts if turn % 2 == 0 else reversed(counts):
             found = profile(engine, token, repeat={stage: k}, compare_off=False)
             engine.rollback(1)
-            spans[k].append(found.span_ms if found.span_ms is not None else found.device_ms)
+            spans[k] = found.span_ms if found.span_ms is not None else found.device_ms
             if k == 1:
-                own.append(found.stages()[stage]["time_ms"])
-    medians = [statistics.median(spans[k]) for k in counts]
-    mean_k, mean_ms = statistics.fmean(counts), statistics.fmean(medians)
-    rise = sum((k - mean_k) * (ms - mean_ms) for k, ms in zip(counts, medians, strict=True))
-    run = sum((k - mean_k) ** 2 for k in counts)
-    known = [ms for ms in own if ms is not None]
+                own = found.stages()[stage]["time_ms"]
+        span_ms = [spans[k] for k in counts]
+        told.append(
+            {"span_ms": span_ms, "slope_ms": _least_squares(counts, span_ms), "own_ms": own}
+        )
+    slopes = [one["slope_ms"] for one in told]
+    known = [one["own_ms"] for one in told if one["own_ms"] is not None]
+    timed = len(known) == rounds
     return {
         "stage": stage,
         "counts": list(counts),
-        "span_ms": medians,
-        "slope_ms": rise / run,
-        "own_ms": statistics.median(known) if len(known) == len(own) else None,
+        "span_ms": [
+            statistics.fmean(one["span_ms"][i] for one in told) for i in range(len(counts))
+        ],
+        "slope_ms": statistics.fmean(slopes),
+        "slope_error_ms": _standard_error(slopes),
+        "own_ms": statistics.fmean(known) if timed else None,
+        "own_error_ms": _standard_error(known) if timed else None,
+        "rounds": told,
+        "spare_bytes": spare_bytes,
     }
+
+
+def _least_squares(counts: Sequence[int], values: Sequence[float]) -> float:
+    """The slope of the line through the values; two different counts at least."""
+    mean_k, mean = statistics.fmean(counts), statistics.fmean(values)
+    rise = sum((k - mean_k) * (v - mean) for k, v in zip(counts, values, strict=True))
+    run = sum((k - mean_k) ** 2 for k in counts)
+    return rise / run
+
+
+def _standard_error(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
