@@ -182,6 +182,58 @@ def test_a_slope_is_the_means_least_squares(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["slope_error_ms"] == found["own_error_ms"] == pytest.approx(1.0)
     assert found["span_ms"] == pytest.approx([14.0, 18.0, 26.0, 42.0])
     assert found["spare_bytes"] == 1000
+    assert found["apart"] == pytest.approx(0.0)
+    assert found["apart_error"] == pytest.approx(0.0), "own time explains every slope"
+
+
+def rounds_of(spans: list[list[float]], owns: list[float | None]) -> list[dict[str, Any]]:
+    return [
+        {"span_ms": span, "slope_ms": span[1] - span[0], "own_ms": own}
+        for span, own in zip(spans, owns, strict=True)
+    ]
+
+
+def test_a_round_that_was_stopped_is_left_out() -> None:
+    spans = [[10.0, 12.0], [10.0, 13.0], [10.0, 9000.0], [10.0, 11.0]]
+    found = profiler._slope_of(rounds_of(spans, [2.0, 2.0, 2.0, 2.0]))
+    assert [one["left_out"] for one in found["rounds"]] == [False, False, True, False]
+    assert found["slope_ms"] == pytest.approx(2.0)
+    assert found["slope_error_ms"] == pytest.approx(3**-0.5)
+    assert found["apart"] == pytest.approx(0.0)
+    assert found["apart_error"] == pytest.approx(3**-0.5 / 2)
+
+
+def test_a_slope_without_own_times_is_compared_with_nothing() -> None:
+    found = profiler._slope_of(rounds_of([[10.0, 12.0], [10.0, 14.0]], [2.0, None]))
+    assert found["slope_ms"] == pytest.approx(3.0)
+    assert found["own_ms"] is found["apart"] is found["apart_error"] is None
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(0.1, 4), (5.0, 40)])
+def test_rounds_go_on_until_the_precision(
+    monkeypatch: pytest.MonkeyPatch, noise: float, expected: int
+) -> None:
+    calls = 0
+
+    class Token:
+        spare_bytes = 0
+
+        def __init__(self, k: int) -> None:
+            self.span_ms = 100.0 + 2.0 * k + noise * (-1) ** (calls // 4)
+
+        def stages(self) -> dict[str, dict[str, float]]:
+            return {"output": {"time_ms": 2.0 + noise * (-1) ** (calls // 8)}}
+
+    def measured(*_: object, repeat: dict[str, int], **__: object) -> Token:
+        nonlocal calls
+        calls += 1
+        return Token(repeat["output"])
+
+    monkeypatch.setattr(profiler, "profile", measured)
+    with load() as engine:
+        monkeypatch.setattr(engine, "rollback", lambda tokens: None)
+        found = profiler.slope(engine, TOKENS[0], "output", rounds=4, precision=0.05)
+    assert len(found["rounds"]) == expected
 
 
 def test_unknown_times_stay_unknown() -> None:
@@ -222,7 +274,7 @@ def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("stage", ["lm_head", "ffn_down"])
 def test_a_stages_slope_is_its_own_time(
@@ -233,14 +285,15 @@ def test_a_stages_slope_is_its_own_time(
         engine.prefill(tokens[:40])
         engine.decode_token(tokens[40])
         engine.rollback(1)
-        found = profiler.slope(engine, tokens[40], stage, rounds=80)
+        found = profiler.slope(engine, tokens[40], stage, rounds=40, precision=0.025)
         plain = engine.decode_token(tokens[40]).tobytes()
         engine.rollback(1)
         again = profiler.profile(engine, tokens[40], repeat={stage: 8}, compare_off=False)
     assert again.row.tobytes() == plain
     with capsys.disabled():
-        told = ("slope_ms", "slope_error_ms", "own_ms", "own_error_ms")
-        print(f"\n  {stage}, {threads}:", *(f"{name} {found[name]:.3f}" for name in told), end="")
+        told = ("slope_ms", "slope_error_ms", "own_ms", "own_error_ms", "apart", "apart_error")
+        figures = ", ".join(f"{name} {found[name]:.3f}" for name in told)
+        print(f"\n  {stage}, {threads} threads, {len(found['rounds'])} rounds: {figures}", end="")
     assert found["slope_ms"] == pytest.approx(found["own_ms"], rel=0.1)
 
 
@@ -254,10 +307,11 @@ def test_the_command_tells_a_slope(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(told["span_ms"]) == 4
     assert len(told["rounds"]) == 1
     assert told["slope_error_ms"] is None
-    assert main([*command[:-1], "2"]) == 0
+    assert main([*command[:-1], "2", "--precision", "0.001"]) == 0
     shown = capsys.readouterr().out
     assert "slope" in shown
     assert "+-" in shown
+    assert "means of 20 rounds" in shown or "left out" in shown
     assert "copied weights" in shown
     assert main([*command[:3], "--repeat", "ffn_down=3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spare_bytes"] > 0

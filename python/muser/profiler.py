@@ -320,6 +320,7 @@ def slope(
     *,
     counts: Sequence[int] = (1, 2, 4, 8),
     rounds: int = 20,
+    precision: float | None = None,
 ) -> dict[str, Any]:
     """A stage's own time by repetition: how much the span of the token grows with each run of the
     stage, against the time that the profile gives the stage's closures at one run. The slope sees
@@ -328,21 +329,24 @@ def slope(
     Each round measures every count once and gives one least-squares slope and one own time, so that
     a slow minute is in both. Means are reported, since times add up in the mean and not in the
     median, with their standard errors: where others use the machine, more `rounds` make these
-    small. Every run is taken back: the engine stays where it is. Repetitions read copies of the
-    weights (`profile`), made in a run before the first round.
+    small. `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`.
+    Rounds with a token that took three times its count's median are left out, and counted: the
+    process was stopped. Every run is taken back: the engine stays where it is. Repetitions read
+    copies of the weights (`profile`), made in a run before the first round.
 
-    Returns `stage`, `counts`, `span_ms`, `slope_ms`, `slope_error_ms`, `own_ms`, `own_error_ms`
-    (the last two None where the device cannot tell), `rounds` (per round `span_ms`, `slope_ms`,
-    `own_ms`) and `spare_bytes`. Errors are None after one round.
+    Returns `stage`, `counts`, `span_ms`, `slope_ms`, `slope_error_ms`, `own_ms`, `own_error_ms`,
+    `apart` (slope over own time, less 1), `apart_error`, `rounds` (per round `span_ms`, `slope_ms`,
+    `own_ms`, `left_out`) and `spare_bytes`. Errors are None after one round; they and the rest that
+    needs own times are None where the device cannot tell them.
     """
     spare_bytes = profile(engine, token, repeat={stage: max(counts)}, compare_off=False).spare_bytes
     engine.rollback(1)
     told: list[dict[str, Any]] = []
-    for turn in range(rounds):
+    while True:
         spans: dict[int, float] = {}
         own: float | None = None
         # Up and down in turns: a drift that outlasts a round favours no count.
-        for k in counts if turn % 2 == 0 else reversed(counts):
+        for k in counts if len(told) % 2 == 0 else reversed(counts):
             found = profile(engine, token, repeat={stage: k}, compare_off=False)
             engine.rollback(1)
             spans[k] = found.span_ms if found.span_ms is not None else found.device_ms
@@ -352,21 +356,47 @@ def slope(
         told.append(
             {"span_ms": span_ms, "slope_ms": _least_squares(counts, span_ms), "own_ms": own}
         )
-    slopes = [one["slope_ms"] for one in told]
-    known = [one["own_ms"] for one in told if one["own_ms"] is not None]
-    timed = len(known) == rounds
-    return {
-        "stage": stage,
-        "counts": list(counts),
-        "span_ms": [
-            statistics.fmean(one["span_ms"][i] for one in told) for i in range(len(counts))
-        ],
-        "slope_ms": statistics.fmean(slopes),
+        if len(told) < rounds:
+            continue
+        result = _slope_of(told)
+        error = result["apart_error"]
+        enough = precision is None or error is None or error <= precision
+        if enough or len(told) >= 10 * rounds:
+            break
+    return {"stage": stage, "counts": list(counts), **result, "spare_bytes": spare_bytes}
+
+
+def _slope_of(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of `slope` that rounds give; says in each of them whether it was left out."""
+    columns = list(zip(*(one["span_ms"] for one in rounds), strict=True))
+    most = [3 * statistics.median(column) for column in columns]
+    for one in rounds:
+        one["left_out"] = any(ms > limit for ms, limit in zip(one["span_ms"], most, strict=True))
+    kept = [one for one in rounds if not one["left_out"]]
+    slopes = [one["slope_ms"] for one in kept]
+    slope_ms = statistics.fmean(slopes)
+    result = {
+        "span_ms": [statistics.fmean(one["span_ms"][i] for one in kept) for i in range(len(most))],
+        "slope_ms": slope_ms,
         "slope_error_ms": _standard_error(slopes),
-        "own_ms": statistics.fmean(known) if timed else None,
-        "own_error_ms": _standard_error(known) if timed else None,
-        "rounds": told,
-        "spare_bytes": spare_bytes,
+        "own_ms": None,
+        "own_error_ms": None,
+        "apart": None,
+        "apart_error": None,
+        "rounds": rounds,
+    }
+    owns = [one["own_ms"] for one in kept if one["own_ms"] is not None]
+    if len(owns) < len(kept):
+        return result
+    own_ms = statistics.fmean(owns)
+    ratio = slope_ms / own_ms
+    # Of a ratio of means: what of a round's slope its own time does not explain.
+    rest = _standard_error([a - ratio * b for a, b in zip(slopes, owns, strict=True)])
+    return result | {
+        "own_ms": own_ms,
+        "own_error_ms": _standard_error(owns),
+        "apart": ratio - 1,
+        "apart_error": None if rest is None else rest / own_ms,
     }
 
 

@@ -61,11 +61,24 @@ def add(commands: Subparsers) -> None:
         metavar="N",
         help="--slope: times each count is run, in turns; default: 20",
     )
+    parser.add_argument(
+        "--precision",
+        type=percent,
+        metavar="P",
+        help="--slope: go on until the comparison's standard error is P %% (ten times N at most)",
+    )
     parser.add_argument("--closures", action="store_true", help="list every closure")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="a Chrome trace")
     add_json(parser)
     add_engine(parser)
     parser.set_defaults(run=run)
+
+
+def percent(text: str) -> float:
+    value = float(text) / 100
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"a percentage above 0 and below 100, not {text}")
+    return value
 
 
 def _repeats(items: list[str]) -> dict[str, int]:
@@ -92,7 +105,13 @@ def run(args: argparse.Namespace) -> int:
         engine.rollback(1)
         if args.slope is not None:
             _slope(
-                profiler.slope(engine, tokens[args.position], args.slope, rounds=args.rounds),
+                profiler.slope(
+                    engine,
+                    tokens[args.position],
+                    args.slope,
+                    rounds=args.rounds,
+                    precision=args.precision,
+                ),
                 args.json,
             )
             return 0
@@ -119,20 +138,22 @@ def _slope(found: dict[str, Any], as_json: bool) -> None:
     for count, span in zip(found["counts"], found["span_ms"], strict=True):
         shown.add_row(str(count), _ms(span))
     console().print(shown)
-    own, rise = found["own_ms"], found["slope_ms"]
-    apart = "" if own is None else f", {(rise / own - 1) * 100:+.1f} % apart"
+    slope_ms = _with_error(found["slope_ms"], found["slope_error_ms"])
+    own_ms = _with_error(found["own_ms"], found["own_error_ms"])
+    say(f"slope {slope_ms} ms; its closures measured at one run {own_ms} ms")
+    if found["apart"] is not None:
+        error = found["apart_error"]
+        more = "" if error is None else f" +- {error * 100:.1f}"
+        say(f"{found['apart'] * 100:+.1f}{more} % apart")
+    left_out = sum(one["left_out"] for one in found["rounds"])
     say(
-        f"slope {_ms(rise)}{_error(found['slope_error_ms'])} ms; its closures measured at one run "
-        f"{_ms(own)}{_error(found['own_error_ms'])} ms{apart}"
-    )
-    say(
-        f"means of {len(found['rounds'])} rounds, with standard errors; repetitions read "
-        f"{found['spare_bytes'] / 1e6:,.1f} MB of copied weights"
+        f"means of {len(found['rounds']) - left_out} rounds ({left_out} more left out), with "
+        f"standard errors; repetitions read {found['spare_bytes'] / 1e6:,.1f} MB of copied weights"
     )
 
 
-def _error(value: float | None) -> str:
-    return "" if value is None else f" +- {value:.3f}"
+def _with_error(value: float | None, error: float | None) -> str:
+    return _ms(value) + ("" if error is None else f" +- {error:.3f}")
 
 
 def _ms(value: float | None) -> str:
