@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,11 @@ def rounds_of(spans: list[list[float]], owns: list[float | None]) -> list[dict[s
 
 def test_a_round_that_was_stopped_is_left_out() -> None:
     spans = [[10.0, 12.0], [10.0, 13.0], [10.0, 9000.0], [10.0, 11.0]]
+    # What delays a short token and a long one alike is left out of both or of neither.
+    for delay, out in ((20.0, False), (30.0, True)):
+        for short, long in ((10.0 + delay, 12.0), (10.0, 12.0 + delay)):
+            told = rounds_of([*spans[:2], spans[3], [short, long]] * 3, [2.0] * 12)
+            assert profiler._slope_of(told)["rounds"][3]["left_out"] == out
     found = profiler._slope_of(rounds_of(spans, [2.0, 2.0, 2.0, 2.0]))
     assert [one["left_out"] for one in found["rounds"]] == [False, False, True, False]
     assert found["slope_ms"] == pytest.approx(2.0)
@@ -308,10 +314,13 @@ def test_the_command_tells_a_slope(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(told["rounds"]) == 1
     assert told["slope_error_ms"] is None
     assert main([*command[:-1], "2", "--precision", "0.001"]) == 0
-    shown = capsys.readouterr().out
-    assert "slope" in shown
-    assert "+-" in shown
-    assert "means of 20 rounds" in shown or "left out" in shown
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"slope \S+ \+- \S+ ms; its closures measured at one run \S+ \+- \S+ ms", shown
+    )
+    kept = re.search(r"means of (\d+) rounds \((\d+) more left out\)", shown)
+    assert kept is not None
+    assert int(kept[1]) + int(kept[2]) == 20, "ten times the two that were asked for"
     assert "copied weights" in shown
     assert main([*command[:3], "--repeat", "ffn_down=3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spare_bytes"] > 0

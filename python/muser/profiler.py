@@ -330,9 +330,9 @@ def slope(
     a slow minute is in both. Means are reported, since times add up in the mean and not in the
     median, with their standard errors: where others use the machine, more `rounds` make these
     small. `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`.
-    Rounds with a token that took three times its count's median are left out, and counted: the
-    process was stopped. Every run is taken back: the engine stays where it is. Repetitions read
-    copies of the weights (`profile`), made in a run before the first round.
+    Rounds in which the process was stopped are left out, and counted: a token took longer than its
+    count's median by two of the longest tokens. Every run is taken back: the engine stays where it
+    is. Repetitions read copies of the weights (`profile`), made in a run before the first round.
 
     Returns `stage`, `counts`, `span_ms`, `slope_ms`, `slope_error_ms`, `own_ms`, `own_error_ms`,
     `apart` (slope over own time, less 1), `apart_error`, `rounds` (per round `span_ms`, `slope_ms`,
@@ -369,7 +369,10 @@ def slope(
 def _slope_of(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of `slope` that rounds give; says in each of them whether it was left out."""
     columns = list(zip(*(one["span_ms"] for one in rounds), strict=True))
-    most = [3 * statistics.median(column) for column in columns]
+    medians = [statistics.median(column) for column in columns]
+    # The same delay for every count: one in proportion to the token would leave out the stops of
+    # short tokens and keep those of long ones.
+    most = [median + 2 * max(medians) for median in medians]
     for one in rounds:
         one["left_out"] = any(ms > limit for ms, limit in zip(one["span_ms"], most, strict=True))
     kept = [one for one in rounds if not one["left_out"]]
