@@ -8,6 +8,7 @@
 #define MUSER_D 128      // head_dim
 #define MUSER_QUERIES 4  // query heads of a block
 #define MUSER_MOST_CHUNKS 512
+#define MUSER_ROWS_AHEAD 32  // partial rows that a thread of the combination has on their way
 
 static __device__ __forceinline__ Eight halves_to_floats(uint4 packed) {
     const uint words[4] = {packed.x, packed.y, packed.z, packed.w};
@@ -22,7 +23,8 @@ static __device__ __forceinline__ Eight halves_to_floats(uint4 packed) {
 
 // Grid: chunks (a bucket's), KV heads, quarters of a KV head's queries. A warp holds eight keys in
 // registers and meets four query heads with them; the values are on their way to shared memory.
-extern "C" __global__ void __launch_bounds__(256, 2)
+// Three blocks to a multiprocessor: a window of 2,048 is one wave on 132 of them.
+extern "C" __global__ void __launch_bounds__(256, 3)
     muser_attend_128_f16(const AttendArgs args, const StepValues* step, const float* q,
                          const ushort* keys, const ushort* values, float* partials) {
     __shared__ uint4 value_rows[MUSER_CHUNK * MUSER_D / 8];
@@ -125,6 +127,16 @@ extern "C" __global__ void __launch_bounds__(256)
     const float mine_gate = gate[element];
     const size_t stride = static_cast<size_t>(args.heads) * (2 + MUSER_D);
     const float* first = partials + static_cast<size_t>(2 * blockIdx.x + half) * (2 + MUSER_D);
+    // The rows are long in coming, so many at a time, and the first before their factors are made.
+    float rows[MUSER_ROWS_AHEAD];
+    const auto ask_for_rows = [&](uint begin) {
+#pragma unroll
+        for (uint i = 0; i < MUSER_ROWS_AHEAD; ++i) {
+            const uint c = begin + i;
+            rows[i] = c < chunks ? __ldcg(first + 2 + local + c * stride) : 0.0f;
+        }
+    };
+    ask_for_rows(0);
 
     float m = MUSER_BITS_FLOAT(0xff800000u);
     for (uint c = local; c < chunks; c += MUSER_D) {
@@ -142,12 +154,16 @@ extern "C" __global__ void __launch_bounds__(256)
     __syncthreads();
     float sum = 0.0f;
     float out = 0.0f;
-    const float* at = first + 2 + local;
-#pragma unroll 8
-    for (uint c = 0; c < chunks; ++c) {
-        const float a = factor[half][c];
-        sum = MUSER_FMA(a, sums[half][c], sum);
-        out = MUSER_FMA(a, at[c * stride], out);
+    for (uint begin = 0; begin < chunks; begin += MUSER_ROWS_AHEAD) {
+        if (begin > 0) ask_for_rows(begin);
+#pragma unroll
+        for (uint i = 0; i < MUSER_ROWS_AHEAD; ++i) {
+            const uint c = begin + i;
+            if (c >= chunks) break;
+            const float a = factor[half][c];
+            sum = MUSER_FMA(a, sums[half][c], sum);
+            out = MUSER_FMA(a, rows[i], out);
+        }
     }
     const float value = (out / sum) * muser_sigmoid(mine_gate);
     attention[element] = value;

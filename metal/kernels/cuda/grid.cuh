@@ -23,6 +23,24 @@ static __device__ __forceinline__ void copy_16_async(void* to_shared, const void
     const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// The same for what is read once: it leaves the L2 before what others will read again.
+static __device__ __forceinline__ void copy_16_async_once(void* to_shared, const void* from,
+                                                          uint64_t policy) {
+    const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "l"(policy)
+                 : "memory");
+}
+// For weights: with several columns they are read again.
+static __device__ __forceinline__ uint64_t weights_policy() {
+    uint64_t policy;
+    if (gridDim.y == 1) {
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;
+}
 static __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }

@@ -14,10 +14,11 @@
 
 // The warp's next superblock of weights on its way to shared memory.
 template <typename Type>
-static __device__ __forceinline__ uint r32_fetch(uint4* stage, const uchar* chunk, uint lane) {
+static __device__ __forceinline__ uint r32_fetch(uint4* stage, const uchar* chunk, uint lane,
+                                                 uint64_t policy) {
 #pragma unroll
     for (uint p = 0; p < Type::kPieces; ++p) {
-        copy_16_async(stage + 32 * p + lane, chunk + 16 * (32 * p + lane));
+        copy_16_async_once(stage + 32 * p + lane, chunk + 16 * (32 * p + lane), policy);
     }
     if (Type::kTail == 0) return 0;
     return __ldg(reinterpret_cast<const ushort*>(chunk + 512 * Type::kPieces) + lane);
@@ -80,6 +81,7 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
     const uint nb = args.blocks;
     const uint n = MUSER_BLOCK * nb;
     const size_t bytes = r32_group_bytes<Type>();
+    const uint64_t policy = weights_policy();
     const uint4* mine[N];
 #pragma unroll
     for (uint i = 0; i < N; ++i) mine[i] = shared.stage + 32 * Type::kPieces * i + lane;
@@ -90,7 +92,7 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
 #pragma unroll
         for (uint i = 0; i < N; ++i) {
             tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
-                                       weights[i] + b * bytes, lane);
+                                       weights[i] + b * bytes, lane, policy);
         }
     }
     wait_for_previous();
@@ -117,7 +119,8 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
 #pragma unroll
                 for (uint i = 0; i < N; ++i) {
                     tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
-                                               weights[i] + (b + warps) * bytes, lane);
+                                               weights[i] + (b + warps) * bytes, lane,
+                                               policy);
                 }
             }
         }
