@@ -22,25 +22,41 @@ namespace {
 // Superblocks of a row whose prepared activations are on the stack at a time.
 constexpr uint32_t kSegment = 128;
 
-// Groups of rows that are worked on side by side: they share the broadcast activations, their sums
-// are chains that do not wait for each other, and each is a stream for the prefetcher. In the
-// caches two take 150 cycles for a Q4_K superblock of 16 rows where one takes 170; its
-// multiplications and masks alone fill 141.
+// Groups of rows that are multiplied side by side: they share the broadcast activations, and their
+// sums are chains that do not wait for each other. In the caches two take 150 cycles for a Q4_K
+// superblock of 16 rows where one takes 170; its multiplications and masks alone fill 141.
 constexpr uint32_t kTogether = 2;
 
-// Lines to fetch ahead of the one in use, into the second cache: the first one's few outstanding
-// requests are for the loads themselves. The second has 48, and the processor's own prefetcher
-// wants some, so two streams must not be far ahead. Shares of the plain read rate on a Sapphire
-// Rapids core, Q4_K and Q6_K, in a quiet minute and while others used the memory: 16 lines 0.94 and
-// 0.90, 0.92 and 0.87; 24 lines 0.95 and 0.93, 0.87 and 0.86; 36 lines 0.90 and 0.90, 0.81 and
-// 0.84; one stream 72 ahead 0.86 and 0.83, 0.72 and 0.71.
-constexpr uint32_t kAhead = 16;
+// Groups of rows that are read side by side, a superblock of each in turn: as many streams as a
+// plain read needs to be fastest. The processor's own prefetcher follows a stream to the end of its
+// page of 4 KiB, so that of two streams one is always starting again. Shares of the plain read rate
+// on a Sapphire Rapids core, Q4_K and Q6_K: 2 streams 0.92 and 0.88, 4 streams 1.02 and 0.96, 8
+// streams 0.99 and 0.96, and faster than 4 while others use the memory.
+constexpr uint32_t kStreams = 8;
+
+// The streams' next superblock, asked for line by line while this one is multiplied: a step has a
+// slot for every line it multiplies, and slot n asks for the next line of stream n % kCount, so
+// that all streams move on together and evenly in time, which is what a plain read does. Into the
+// first cache: both superblocks of all streams fit.
+template <uint32_t kCount>
+struct NextBlock {
+    const uint8_t* lines;  // of the first stream
+    uint64_t stride;       // bytes to the next one
+
+    // An asm statement stays where it is written. A compiler gathers _mm_prefetch at the start of
+    // the step, where the requests fill every buffer there is and are missing for the rest of it:
+    // 0.91 and 0.76 instead of 0.99 and 0.96.
+    void fetch(uint32_t slot) const {
+        const uint8_t* at = lines + slot % kCount * stride + slot / kCount * kLine;
+        asm volatile("prefetcht0 %0" : : "m"(*at));
+    }
+};
 
 static inline __m512i line(const uint8_t* lines, uint32_t index) {
     return _mm512_load_si512(lines + kLine * index);
 }
-static inline void fetch(const uint8_t* lines, uint32_t index) {
-    _mm_prefetch(reinterpret_cast<const char*>(lines + kLine * (index + kAhead)), _MM_HINT_T1);
+static inline void touch(const void* data) {
+    _mm_prefetch(static_cast<const char*>(data), _MM_HINT_T0);
 }
 static inline __m512i dword(const int8_t* bytes, uint32_t index) {
     int32_t value;
@@ -95,15 +111,17 @@ static inline ScaleMins scale_mins(const uint8_t* lines) {
 struct MinPlanes {
     int8_t plane[3][2][4];
 };
+// The sums of neighbours, in the low dwords.
+static inline __m256i pair_sums(__m512i sums) {
+    return _mm512_cvtepi64_epi32(_mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32)));
+}
 static inline MinPlanes min_planes(const int32_t sums[16]) {
     MinPlanes out;
-    for (int j = 0; j < 8; ++j) {
-        int32_t s = sums[2 * j] + sums[2 * j + 1];
-        for (int p = 0; p < 3; ++p) {
-            const auto low = static_cast<int8_t>(s);
-            out.plane[p][j / 4][j % 4] = low;
-            s = (s - low) >> 8;
-        }
+    __m256i s = pair_sums(_mm512_loadu_si512(sums));
+    for (int p = 0; p < 3; ++p) {
+        _mm_storeu_si64(out.plane[p], _mm256_cvtepi32_epi8(s));
+        const __m256i low = _mm256_srai_epi32(_mm256_slli_epi32(s, 24), 24);
+        s = _mm256_srai_epi32(_mm256_sub_epi32(s, low), 8);
     }
     return out;
 }
@@ -134,10 +152,10 @@ struct VectorQ4_K {
 
     // f32 sums stay exact: four sub-blocks of 32 * 15 * 128 * 63 are below 2^24. High nibbles are
     // not shifted down: their sums are 16 times too large, which changes no bit of a float.
-    template <uint32_t G>
-    static void step(const uint8_t* const (&lines)[G], const uint8_t* const (&)[G],
-                     const int8_t* hi, const int8_t* lo, const Prepared& prepared, float s,
-                     __m512 (&acc)[G]) {
+    template <uint32_t G, class Next>
+    static void step(const Next& next, const uint8_t* const (&lines)[G],
+                     const uint8_t* const (&)[G], const int8_t* hi, const int8_t* lo,
+                     const Prepared& prepared, float s, __m512 (&acc)[G]) {
         ScaleMins sm[G];
         __m512 th0[G], tl0[G], th1[G], tl1[G];
 #pragma GCC unroll 2
@@ -157,7 +175,7 @@ struct VectorQ4_K {
 #pragma GCC unroll 2
                 for (uint32_t g = 0; g < G; ++g) {
                     const __m512i v = line(lines[g], 4 + 8 * c + i);
-                    fetch(lines[g], 4 + 8 * c + i);
+                    next.fetch(G * (8 * c + i) + g);
                     const __m512i w0 = _mm512_and_si512(v, splat8(0x0f));
                     const __m512i w1 = _mm512_and_si512(v, splat8(0xf0));
                     h0[g] = _mm512_dpbusd_epi32(h0[g], w0, xh0);
@@ -183,7 +201,7 @@ struct VectorQ4_K {
         chunk(std::integral_constant<int, 3>{});
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < G; ++g) {
-            for (int i = 0; i < 4; ++i) fetch(lines[g], i);
+            for (int i = 32; i < 36; ++i) next.fetch(G * i + g);
             const __m512i m = min_sums(sm[g], prepared);
             const __m512i th = _mm512_add_epi32(_mm512_cvtps_epi32(th0[g]),
                                                 _mm512_srai_epi32(_mm512_cvtps_epi32(th1[g]), 4));
@@ -204,17 +222,18 @@ struct VectorQ5_K {
 
     // f32 sums of two sub-blocks stay exact: 2 * 32 * 31 * 128 * 63 is below 2^24. Weights in a
     // byte's top bits count 8 times.
-    template <uint32_t G>
-    static void step(const uint8_t* const (&lines)[G], const uint8_t* const (&)[G],
-                     const int8_t* hi, const int8_t* lo, const Prepared& prepared, float s,
-                     __m512 (&acc)[G]) {
+    template <uint32_t G, class Next>
+    static void step(const Next& next, const uint8_t* const (&lines)[G],
+                     const uint8_t* const (&)[G], const int8_t* hi, const int8_t* lo,
+                     const Prepared& prepared, float s, __m512 (&acc)[G]) {
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < G; ++g) {
-            acc[g] = step(lines[g], hi, lo, prepared, s, acc[g]);
+            acc[g] = group(next, 44 * g, lines[g], hi, lo, prepared, s, acc[g]);
         }
     }
-    static __m512 step(const uint8_t* lines, const int8_t* hi, const int8_t* lo,
-                       const Prepared& prepared, float s, __m512 acc) {
+    template <class Next>
+    static __m512 group(const Next& next, uint32_t slot, const uint8_t* lines, const int8_t* hi,
+                        const int8_t* lo, const Prepared& prepared, float s, __m512 acc) {
         const ScaleMins sm = scale_mins(lines);
         const __m512i m = min_sums(sm, prepared);
         __m512i h[8], l[8];
@@ -222,7 +241,7 @@ struct VectorQ5_K {
         for (int j = 0; j < 8; ++j) h[j] = l[j] = _mm512_setzero_si512();
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
-            for (int k = 0; k < 5; ++k) fetch(lines, 4 + 5 * i + k);
+            for (int k = 0; k < 5; ++k) next.fetch(slot + 5 * i + k);
             const __m512i high = line(lines, 8 + 5 * i);
             const __m512i shifted[4] = {_mm512_slli_epi32(high, 3), _mm512_slli_epi32(high, 1),
                                         _mm512_srli_epi32(high, 1), _mm512_srli_epi32(high, 3)};
@@ -238,7 +257,7 @@ struct VectorQ5_K {
                 l[4 + k] = _mm512_dpbusd_epi32(l[4 + k], hard, dword(lo, 32 + 8 * k + i));
             }
         }
-        for (int i = 0; i < 4; ++i) fetch(lines, i);
+        for (int i = 40; i < 44; ++i) next.fetch(slot + i);
         const __m512i th = scaled(h, sm);
         const __m512i tl = scaled(l, sm);
         return finish_mins(lines, th, tl, m, s, acc);
@@ -267,36 +286,40 @@ struct Offsets {
     int32_t h[N], l[N];
 };
 template <int N>
-static inline void set_offset(Offsets<N>& out, int j, int32_t s, int32_t factor) {
-    const auto low = static_cast<int8_t>(s);
-    out.l[j] = -factor * low;
-    out.h[j] = -factor * ((s - low) >> 8);
+static inline Offsets<N> offsets(__m512i s, __m512i minus_factor) {
+    Offsets<N> out;
+    const auto lanes = static_cast<__mmask16>((1u << N) - 1);
+    const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(s, 24), 24);
+    const __m512i high = _mm512_srai_epi32(_mm512_sub_epi32(s, low), 8);
+    _mm512_mask_storeu_epi32(out.h, lanes, _mm512_mullo_epi32(high, minus_factor));
+    _mm512_mask_storeu_epi32(out.l, lanes, _mm512_mullo_epi32(low, minus_factor));
+    return out;
 }
 
 struct VectorQ6_K {
     using Block = BlockQ6_K;
     using Prepared = Offsets<16>;
+    // Weights in the top bits (k = 0 and 3) count 4 times.
     static Prepared prepare(const int32_t* sums) {
-        Prepared out;
-        // Weights in the top bits (k = 0 and 3) count 4 times.
-        for (int j = 0; j < 16; ++j) set_offset(out, j, sums[j], j < 4 || j >= 12 ? 128 : 32);
-        return out;
+        const __m512i factor =
+            _mm512_mask_mov_epi32(_mm512_set1_epi32(-32), 0xf00f, _mm512_set1_epi32(-128));
+        return offsets<16>(_mm512_loadu_si512(sums), factor);
     }
 
     // Sums of whole sub-blocks times their scales; those of weights that count 4 times apart.
     struct Totals {
         __m512i th1, tl1, th4, tl4;
     };
-    template <uint32_t G>
-    static void step(const uint8_t* const (&lines)[G], const uint8_t* const (&d)[G],
-                     const int8_t* hi, const int8_t* lo, const Prepared& prepared, float s,
-                     __m512 (&acc)[G]) {
+    template <uint32_t G, class Next>
+    static void step(const Next& next, const uint8_t* const (&lines)[G],
+                     const uint8_t* const (&d)[G], const int8_t* hi, const int8_t* lo,
+                     const Prepared& prepared, float s, __m512 (&acc)[G]) {
         const __m512i zero = _mm512_setzero_si512();
         Totals sum[G];
 #pragma GCC unroll 2
         for (uint32_t g = 0; g < G; ++g) {
             sum[g] = {zero, zero, zero, zero};
-            for (int i = 0; i < 4; ++i) fetch(lines[g], i);
+            for (int i = 0; i < 4; ++i) next.fetch(G * i + g);
         }
 #pragma GCC unroll 4
         for (int part = 0; part < 4; ++part) {
@@ -314,7 +337,7 @@ struct VectorQ6_K {
                 __m512i w[G][4];
 #pragma GCC unroll 2
                 for (uint32_t g = 0; g < G; ++g) {
-                    for (int k = 0; k < 3; ++k) fetch(lines[g], 4 + 3 * i + k);
+                    for (int k = 0; k < 3; ++k) next.fetch(G * (4 + 3 * i + k) + g);
                     unpack(lines[g], i, w[g]);
                 }
 #pragma GCC unroll 4
@@ -366,16 +389,15 @@ struct VectorQ8_0 {
     using Block = BlockQ8_0;
     using Prepared = Offsets<8>;
     static Prepared prepare(const int32_t* sums) {
-        Prepared out;
-        for (int j = 0; j < 8; ++j) set_offset(out, j, sums[2 * j] + sums[2 * j + 1], 128);
-        return out;
+        const __m256i pairs = pair_sums(_mm512_loadu_si512(sums));
+        return offsets<8>(_mm512_zextsi256_si512(pairs), _mm512_set1_epi32(-128));
     }
 
     // |I| is below 2^27: no need of total().
-    template <uint32_t G>
-    static void step(const uint8_t* const (&lines)[G], const uint8_t* const (&)[G],
-                     const int8_t* hi, const int8_t* lo, const Prepared& prepared, float s,
-                     __m512 (&acc)[G]) {
+    template <uint32_t G, class Next>
+    static void step(const Next& next, const uint8_t* const (&lines)[G],
+                     const uint8_t* const (&)[G], const int8_t* hi, const int8_t* lo,
+                     const Prepared& prepared, float s, __m512 (&acc)[G]) {
         const __m512 scale = _mm512_set1_ps(s);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) {
@@ -391,7 +413,7 @@ struct VectorQ8_0 {
 #pragma GCC unroll 2
                 for (uint32_t g = 0; g < G; ++g) {
                     const __m512i w = line(lines[g], 4 + i);
-                    fetch(lines[g], 4 + i);
+                    next.fetch(G * i + g);
                     h[g] = _mm512_dpbusd_epi32(h[g], w, xh);
                     l[g] = _mm512_dpbusd_epi32(l[g], w, xl);
                 }
@@ -405,7 +427,7 @@ struct VectorQ8_0 {
             }
         }
         for (uint32_t g = 0; g < G; ++g) {
-            for (int i = 0; i < 4; ++i) fetch(lines[g], i);
+            for (int i = 64; i < 68; ++i) next.fetch(G * i + g);
         }
     }
 };
@@ -413,36 +435,75 @@ struct VectorQ8_0 {
 // ---- all types
 // -----------------------------------------------------------------------------------
 
-// kCount groups of rows from `row` on, superblocks [from, from + count), side by side.
-template <class Kernel, uint32_t kCount>
+// What the next superblock's steps will read besides weights, part `part` of kParts of it: streams
+// of weights push it out of the first cache, and from the second it comes late, behind them.
+template <uint32_t kParts, class Prepared>
+static inline void fetch_activations(const BlockForm& x, uint32_t block, const Prepared& prepared,
+                                     uint32_t part) {
+    constexpr uint32_t kPlane = 256 / kLine / kParts;
+    static_assert(kPlane * kParts * kLine == 256);
+    for (uint32_t i = part * kPlane; i < (part + 1) * kPlane; ++i) {
+        touch(x.hi + 256 * block + kLine * i);
+        touch(x.lo + 256 * block + kLine * i);
+    }
+    if (part != 0) return;
+    touch(x.scales + block);
+    for (uint32_t i = 0; i < sizeof prepared; i += kLine) {
+        touch(reinterpret_cast<const uint8_t*>(&prepared) + i);
+    }
+}
+
+// kCount groups of rows from `row` on, superblocks [from, from + count): kWidth of them side by
+// side, a superblock of all before the next of any.
+template <class Kernel, uint32_t kWidth, uint32_t kCount>
 static inline void r16_groups(const Tile& t, const BlockForm& x,
                               const typename Kernel::Prepared* prepared, uint32_t from,
                               uint32_t count, uint64_t row, float* y) {
-    using Block = typename Kernel::Block;
+    using Layout = R16<typename Kernel::Block>;
+    constexpr uint64_t kBlockBytes = Layout::kBlockLines * kLine;
+    constexpr uint32_t kSteps = kCount / kWidth;
+    static_assert(kSteps * kWidth == kCount && Layout::kBlockLines % kSteps == 0);
     const uint32_t blocks = t.cols / 256;
-    const uint64_t group_bytes = r16_group_bytes<Block>(blocks);
-    const uint64_t header = R16<Block>::header_bytes(blocks);
+    const uint64_t group_bytes = r16_group_bytes<typename Kernel::Block>(blocks);
     const auto* group = reinterpret_cast<const uint8_t*>(t.weights) + row / 16 * group_bytes;
     const uint64_t rows = t.end_row - row;  // the last group's may be fewer than 16
     const uint64_t last = rows < kCount * kRowGroup ? rows - (kCount - 1) * kRowGroup : kRowGroup;
     const auto mask = static_cast<__mmask16>((1u << last) - 1);
     float* out = y + (row - t.first_row);
     __m512 acc[kCount];
-    const uint8_t *lines[kCount], *d[kCount];
     for (uint32_t g = 0; g < kCount; ++g) {
         const auto lanes = g + 1 == kCount ? mask : static_cast<__mmask16>(0xffff);
         acc[g] = from == 0 ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(lanes, out + 16 * g);
-        d[g] = group + g * group_bytes + 32 * uint64_t{from};
-        lines[g] =
-            group + g * group_bytes + header + uint64_t{from} * R16<Block>::kBlockLines * kLine;
     }
-    for (uint32_t b = 0; b < count; ++b) {
-        Kernel::step(lines, d, x.hi + 256 * (from + b), x.lo + 256 * (from + b), prepared[b],
-                     x.scales[from + b], acc);
-        for (uint32_t g = 0; g < kCount; ++g) {
-            lines[g] += R16<Block>::kBlockLines * kLine;
-            d[g] += 32;
+    const uint8_t* at = group + Layout::header_bytes(blocks) + from * kBlockBytes;
+    const uint8_t* d_at = group + 32 * uint64_t{from};
+    // What is read after the last superblock: most often the groups that follow.
+    const bool more = row + 2 * kCount * kRowGroup <= t.rows;
+    const uint8_t* const then = more ? at + kCount * group_bytes : at;
+    uint32_t b = 0, step = 0;
+    NextBlock<kCount> next = {count == 1 ? then : at + kBlockBytes, group_bytes};
+    // One loop, which no compiler unrolls.
+    for (uint32_t left = count * kSteps; left != 0; --left) {
+        const uint8_t *lines[kWidth], *d[kWidth];
+        for (uint32_t g = 0; g < kWidth; ++g) {
+            lines[g] = at + g * group_bytes;
+            d[g] = d_at + g * group_bytes;
+            // A line in two superblocks: too few for any prefetcher to notice.
+            if (Layout::header_bytes(1) != 0) touch(d[g] + kCount * group_bytes);
         }
+        Kernel::step(next, lines, d, x.hi + 256 * (from + b), x.lo + 256 * (from + b), prepared[b],
+                     x.scales[from + b], *reinterpret_cast<__m512(*)[kWidth]>(acc + kWidth * step));
+        const uint32_t after = b + 1 == count ? 0 : b + 1;
+        fetch_activations<kSteps>(x, from + after, prepared[after], step);
+        next.lines += Layout::kBlockLines / kSteps * kLine;
+        at += kWidth * group_bytes;
+        d_at += kWidth * group_bytes;
+        if (++step != kSteps) continue;
+        step = 0;
+        ++b;
+        at += kBlockBytes - kCount * group_bytes;
+        d_at += 32 - kCount * group_bytes;
+        if (b + 1 == count) next.lines = then;
     }
     for (uint32_t g = 0; g + 1 < kCount; ++g) _mm512_storeu_ps(out + 16 * g, acc[g]);
     _mm512_mask_storeu_ps(out + 16 * (kCount - 1), mask, acc[kCount - 1]);
@@ -459,11 +520,14 @@ void r16_vector(const Tile& t, uint32_t column) {
         for (uint32_t b = 0; b < count; ++b)
             prepared[b] = Kernel::prepare(x.sums + 16 * (from + b));
         uint64_t row = t.first_row;
+        for (; row + (kStreams - 1) * kRowGroup < t.end_row; row += kStreams * kRowGroup) {
+            r16_groups<Kernel, kTogether, kStreams>(t, x, prepared, from, count, row, y);
+        }
         for (; row + (kTogether - 1) * kRowGroup < t.end_row; row += kTogether * kRowGroup) {
-            r16_groups<Kernel, kTogether>(t, x, prepared, from, count, row, y);
+            r16_groups<Kernel, kTogether, kTogether>(t, x, prepared, from, count, row, y);
         }
         for (; row < t.end_row; row += kRowGroup) {
-            r16_groups<Kernel, 1>(t, x, prepared, from, count, row, y);
+            r16_groups<Kernel, 1, 1>(t, x, prepared, from, count, row, y);
         }
     }
 }
