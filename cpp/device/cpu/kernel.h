@@ -29,6 +29,7 @@ struct Call {
 struct Work {
     uint64_t units;
     uint64_t unit_ns;
+    uint64_t together = 1;  // units that are fastest in one call: tasks are multiples of as many
 };
 
 struct KernelImpl {

@@ -23,7 +23,7 @@ void Planner::add(const KernelImpl& kernel, const Call& call, uint32_t label) {
     item.label = label;
     item.units = work.units;
     plan_.items.push_back(item);
-    unit_ns_.push_back(std::max<uint64_t>(1, work.unit_ns));
+    work_.push_back({work.units, std::max<uint64_t>(1, work.unit_ns), work.together});
 }
 
 void Planner::end_epoch() {
@@ -33,7 +33,7 @@ void Planner::end_epoch() {
     bool divisible = count > 1;
     for (uint32_t i = 0; i < count; ++i) {
         const uint64_t units = plan_.items[epoch_start_ + i].units;
-        epoch_ns += units * unit_ns_[i];
+        epoch_ns += units * work_[i].unit_ns;
         divisible = divisible || units > 1;
     }
     if (threads_ > 1 && divisible && epoch_ns >= kWorthSharing) {
@@ -44,7 +44,7 @@ void Planner::end_epoch() {
         plan_.phases.push_back({false, epoch_start_, count, 0});
     }
     epoch_start_ = static_cast<uint32_t>(plan_.items.size());
-    unit_ns_.clear();
+    work_.clear();
 }
 
 void Planner::share(uint64_t epoch_ns) {
@@ -56,7 +56,10 @@ void Planner::share(uint64_t epoch_ns) {
     phase.item_count = static_cast<uint32_t>(plan_.items.size()) - epoch_start_;
     for (uint32_t i = 0; i < phase.item_count; ++i) {
         Item& item = plan_.items[epoch_start_ + i];
-        item.units_per_task = std::clamp<uint64_t>(task_ns / unit_ns_[i], 1, item.units);
+        const Work& work = work_[i];
+        uint64_t units = std::clamp<uint64_t>(task_ns / work.unit_ns, 1, item.units);
+        if (units > work.together) units -= units % work.together;
+        item.units_per_task = units;
         item.first_task = phase.tasks;
         phase.tasks += (item.units + item.units_per_task - 1) / item.units_per_task;
     }

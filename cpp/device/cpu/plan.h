@@ -63,7 +63,7 @@ class Planner {
     int threads_;
     Plan plan_;
     uint32_t epoch_start_ = 0;
-    std::vector<uint64_t> unit_ns_;  // of the epoch's items
+    std::vector<Work> work_;  // of the epoch's items
 };
 
 }  // namespace muser::device::cpu

@@ -214,6 +214,23 @@ TEST(Planner, SharesWhatIsWorthItAndJoinsWhatIsNot) {
     EXPECT_LE(plan.phases[1].tasks, 4u * 16u);
 }
 
+TEST(Planner, TakesUnitsTogetherWhereTasksHoldEnough) {
+    const Sized many = {{1003, 1000, 8}}, few = {{20, 3000, 8}};
+    for (const auto& [sized, expected] : {std::pair{&many, 0u}, std::pair{&few, 1u}}) {
+        Planner planner(4);
+        planner.add(kSized, {sized, nullptr}, 0);
+        const Plan plan = planner.take(false);
+        const device::cpu::Item& item = plan.items.front();
+        if (expected != 0) {
+            EXPECT_EQ(item.units_per_task, expected);
+        } else {
+            EXPECT_EQ(item.units_per_task % 8, 0u);
+        }
+        EXPECT_EQ(plan.phases.front().tasks,
+                  (item.units + item.units_per_task - 1) / item.units_per_task);
+    }
+}
+
 TEST(Planner, SharesNothingOnOneThread) {
     const Sized large = {{1000, 1000}};
     Planner planner(1);

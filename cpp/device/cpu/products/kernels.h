@@ -26,12 +26,16 @@ static inline uint64_t unit_rows(const MatVecArgs& args) {
     return args.rows < 4096 ? 64 : 128;
 }
 
+// Groups of rows that the widest products read side by side.
+constexpr uint64_t kGroupsTogether = 8;
+
 template <uint32_t kBytesPer256>
 Work mul_mv_work(const Call& call) {
     const auto args = arguments<MatVecArgs>(call);
     const uint64_t row_bytes = uint64_t{args.cols} * kBytesPer256 / 256;
     const uint64_t rows = unit_rows(args);
-    return {(args.rows + rows - 1) / rows, rows_ns(rows, row_bytes, args)};
+    return {(args.rows + rows - 1) / rows, rows_ns(rows, row_bytes, args),
+            rows == kRowGroup ? kGroupsTogether : 1};
 }
 
 template <Product kProduct>
@@ -56,7 +60,8 @@ void mul_mv(const Call& call, uint64_t begin, uint64_t end) {
 // ----------------------
 
 constexpr uint32_t kSiluRows = 256;
-// Rows and columns whose ups are kept at a time (64 KiB of scratch) until their gates are there.
+// Rows and columns whose ups are kept at a time (64 KiB of scratch) until their gates are there; of
+// one column a unit's rows, so that its products are not cut.
 constexpr uint32_t kSiluSlab = 128, kSiluColumns = 128;
 
 template <uint32_t kBytesPer256>
@@ -70,6 +75,7 @@ Work mul_mv_silu_work(const Call& call) {
 template <Product kProduct>
 void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, uint64_t end,
                       uint32_t column, uint32_t columns) {
+    const auto n = static_cast<uint32_t>(end - first);
     alignas(64) float up[kSiluColumns * kSiluSlab];
     float* y = buffer<float>(call, 4) + uint64_t{column} * args.rows + first;
     Tile tile{
@@ -86,11 +92,10 @@ void mul_mv_silu_slab(const Call& call, const MatVecArgs& args, uint64_t first, 
     kProduct(tile);
     tile.weights = buffer<const std::byte>(call, 2);
     tile.y = up;
-    tile.y_stride = kSiluSlab;
+    tile.y_stride = n;
     kProduct(tile);
-    const auto n = static_cast<uint32_t>(end - first);
     for (uint32_t c = 0; c < columns; ++c) {
-        const float* u = up + c * kSiluSlab;
+        const float* u = up + c * n;
         uint32_t i = 0;
         MUSER_VECTORS(i, n) store(y + i, silu_mul(load(y + i), load(u + i)));
         for (; i < n; ++i) y[i] = silu_mul(y[i], u[i]);
@@ -104,10 +109,11 @@ void mul_mv_silu(const Call& call, uint64_t begin, uint64_t end) {
     for (uint64_t unit = begin; unit < end; ++unit) {
         const uint64_t first = unit * kSiluRows;
         const uint64_t last = min_u64(first + kSiluRows, args.rows);
+        const uint32_t slab = args.columns == 1 ? kSiluRows : kSiluSlab;
         for (uint32_t column = 0; column < args.columns; column += kSiluColumns) {
             const uint32_t columns = min_u32(kSiluColumns, args.columns - column);
-            for (uint64_t row = first; row < last; row += kSiluSlab) {
-                mul_mv_silu_slab<kProduct>(call, args, row, min_u64(row + kSiluSlab, last), column,
+            for (uint64_t row = first; row < last; row += slab) {
+                mul_mv_silu_slab<kProduct>(call, args, row, min_u64(row + slab, last), column,
                                            columns);
             }
         }
