@@ -151,6 +151,23 @@ TEST(Products, EveryRowCountUpToFourGroups) {
     }
 }
 
+// Enough rows for products that read many groups of them side by side, and what is left over.
+TEST(Products, RowsOfManyGroups) {
+    Random random(7);
+    for (WeightType type : kQuantised) {
+        for (size_t rows : {111, 112, 113, 127, 128, 129, 145, 160, 175, 255, 256, 257, 290}) {
+            const Weights kind = rows % 2 == 0 ? Weights::random : Weights::extreme;
+            const size_t cols = 256 * (1 + random() % 5), columns = 1 + random() % 3;
+            check_everywhere(
+                make_case(type, rows, cols, columns, kind, Activations::random, random), random);
+            if (HasFailure()) return;
+        }
+        check_everywhere(
+            make_case(type, 150, 256 * 131, 1, Weights::random, Activations::random, random),
+            random);
+    }
+}
+
 TEST(Products, ExtremeValuesStayExact) {
     Random random(3);
     for (WeightType type : kQuantised) {
