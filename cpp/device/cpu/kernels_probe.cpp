@@ -1,6 +1,6 @@
 // Plain reads, to know at which rate this machine's threads read memory: what every other figure is
 // judged by. Which number of streams is fastest differs from processor to processor, so there are
-// several; and a busy memory gives more to who asks ahead.
+// several.
 #include "device/cpu/kernel_groups.h"
 #include "device/cpu/lanes.h"
 #include "device/cpu/read_args.h"
@@ -13,9 +13,8 @@ constexpr uint32_t kVectors = 8;  // loads of a step, in registers of their own
 
 Work read_work(const Call& call) { return {arguments<ReadArgs>(call).units, 1'000'000}; }
 
-// The sum of a unit's words, read as kStreams streams side by side, each asked for kAhead bytes
-// ahead (0: left to the processor).
-template <uint32_t kStreams, uint32_t kAhead>
+// The sum of a unit's words, read as kStreams streams side by side.
+template <uint32_t kStreams>
 MUSER_INLINE uint64_t sum(const std::byte* from, uint64_t bytes) {
     constexpr uint32_t kEach = kVectors / kStreams;
     constexpr uint64_t kStep = kEach * sizeof(Longs);
@@ -26,9 +25,7 @@ MUSER_INLINE uint64_t sum(const std::byte* from, uint64_t bytes) {
         for (uint32_t s = 0; s < kStreams; ++s) {
 #pragma GCC unroll 8
             for (uint32_t i = 0; i < kEach; ++i) {
-                const std::byte* here = from + s * stream + at + i * sizeof(Longs);
-                if (kAhead != 0) __builtin_prefetch(here + kAhead);
-                sums[s * kEach + i] += load_as<Longs>(here);
+                sums[s * kEach + i] += load_as<Longs>(from + s * stream + at + i * sizeof(Longs));
             }
         }
     }
@@ -39,13 +36,13 @@ MUSER_INLINE uint64_t sum(const std::byte* from, uint64_t bytes) {
     return total;
 }
 
-template <uint32_t kStreams, uint32_t kAhead = 0>
+template <uint32_t kStreams>
 void read(const Call& call, uint64_t begin, uint64_t end) {
     const ReadArgs a = arguments<ReadArgs>(call);
     for (uint64_t unit = begin; unit < end; ++unit) {
         // Stored, so that the loads cannot be left out.
-        buffer<uint64_t>(call, 2)[unit] = sum<kStreams, kAhead>(
-            buffer<const std::byte>(call, 1) + unit * a.unit_bytes, a.unit_bytes);
+        buffer<uint64_t>(call, 2)[unit] =
+            sum<kStreams>(buffer<const std::byte>(call, 1) + unit * a.unit_bytes, a.unit_bytes);
     }
 }
 
@@ -54,7 +51,6 @@ constexpr KernelImpl kTable[] = {
     {"read_2_streams", read_work, read<2>},
     {"read_4_streams", read_work, read<4>},
     {"read_8_streams", read_work, read<8>},
-    {"read_8_streams_ahead", read_work, read<8, 1024>},
 };
 
 }  // namespace
