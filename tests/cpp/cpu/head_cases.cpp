@@ -121,7 +121,9 @@ void check_argmax_groups(const KernelImpl& kernel, Random& random, Data data) {
         const Best found = launch.result<Best>(2)[g];
         if (best > -std::numeric_limits<float>::infinity()) {
             EXPECT_EQ(found.id, first + id);
-            EXPECT_TRUE(same(found.value, best)) << found.value << " is not " << best;
+            // A subnormal counts as zero, and may come back as one.
+            EXPECT_TRUE(same(contract::flush(found.value), contract::flush(best)))
+                << found.value << " is not " << best;
         } else {
             EXPECT_EQ(found.id, 0u);
             EXPECT_EQ(found.value, -std::numeric_limits<float>::infinity());
