@@ -27,8 +27,8 @@ static __device__ __forceinline__ void copy_16_async(void* to_shared, const void
 static __device__ __forceinline__ void copy_16_async_once(void* to_shared, const void* from,
                                                           uint64_t policy) {
     const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "l"(policy)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(policy)
                  : "memory");
 }
 // For weights: with several columns they are read again.

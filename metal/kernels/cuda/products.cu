@@ -119,8 +119,7 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
 #pragma unroll
                 for (uint i = 0; i < N; ++i) {
                     tails[i] = r32_fetch<Type>(shared.stage + 32 * Type::kPieces * i,
-                                               weights[i] + (b + warps) * bytes, lane,
-                                               policy);
+                                               weights[i] + (b + warps) * bytes, lane, policy);
                 }
             }
         }
