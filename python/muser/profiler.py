@@ -326,10 +326,11 @@ def slope(
     stage, against the time that the profile gives the stage's closures at one run. The slope sees
     the token's ends only, and so tells whether the closures' times are true.
 
-    Each round measures every count once and gives one least-squares slope and one own time, so that
-    a slow minute is in both. Means are reported, since times add up in the mean and not in the
-    median, with their standard errors: where others use the machine, more `rounds` make these
-    small. `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`.
+    `counts` begin with 1. Each round measures every other count, and one run beside each, and gives
+    one least-squares slope and one own time, so that a slow minute is in both. Means are reported,
+    since times add up in the mean and not in the median, with standard errors of batches of
+    rounds, since slow times last: where others use the machine, more `rounds` make these small.
+    `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`.
     Rounds in which the process was stopped are left out, and counted: a token took longer than its
     count's median by two of the longest tokens. Every run is taken back: the engine stays where it
     is. Repetitions read copies of the weights (`profile`), made in a run before the first round.
@@ -343,18 +344,24 @@ def slope(
     engine.rollback(1)
     told: list[dict[str, Any]] = []
     while True:
-        spans: dict[int, float] = {}
-        own: float | None = None
-        # Up and down in turns: a drift that outlasts a round favours no count.
-        for k in counts if len(told) % 2 == 0 else reversed(counts):
+        spans: dict[int, list[float]] = {k: [] for k in counts}
+        owns: list[float | None] = []
+        # Forth and back in turns: a drift that outlasts a round favours no count.
+        order = [k for other in counts[1:] for k in (1, other)]
+        for k in order if len(told) % 2 == 0 else reversed(order):
             found = profile(engine, token, repeat={stage: k}, compare_off=False)
             engine.rollback(1)
-            spans[k] = found.span_ms if found.span_ms is not None else found.device_ms
+            spans[k].append(found.span_ms if found.span_ms is not None else found.device_ms)
             if k == 1:
-                own = found.stages()[stage]["time_ms"]
-        span_ms = [spans[k] for k in counts]
+                owns.append(found.stages()[stage]["time_ms"])
+        span_ms = [statistics.fmean(spans[k]) for k in counts]
+        known = [own for own in owns if own is not None]
         told.append(
-            {"span_ms": span_ms, "slope_ms": _least_squares(counts, span_ms), "own_ms": own}
+            {
+                "span_ms": span_ms,
+                "slope_ms": _least_squares(counts, span_ms),
+                "own_ms": statistics.fmean(known) if len(known) == len(owns) else None,
+            }
         )
         if len(told) < rounds:
             continue
@@ -412,4 +419,9 @@ def _least_squares(counts: Sequence[int], values: Sequence[float]) -> float:
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    """Of the mean of values that follow each other in time and are alike for a while: from the
+    means of batches, about as many as each has values."""
+    size = max(1, int(len(values) ** 0.5))
+    cut = len(values) % size
+    means = [statistics.fmean(values[i : i + size]) for i in range(cut, len(values), size)]
+    return statistics.stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
