@@ -299,7 +299,7 @@ def test_a_stages_slope_is_its_own_time(
         engine.prefill(tokens[:40])
         engine.decode_token(tokens[40])
         engine.rollback(1)
-        found = profiler.slope(engine, tokens[40], stage, rounds=40, precision=0.03)
+        found = profiler.slope(engine, tokens[40], stage, rounds=60, precision=0.03)
         plain = engine.decode_token(tokens[40]).tobytes()
         engine.rollback(1)
         again = profiler.profile(engine, tokens[40], repeat={stage: 8}, compare_off=False)

@@ -330,7 +330,8 @@ def slope(
     one least-squares slope and one own time, so that a slow minute is in both. Means are reported,
     since times add up in the mean and not in the median, with standard errors of batches of
     rounds, since slow times last: where others use the machine, more `rounds` make these small.
-    `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`.
+    `precision`: goes on until `apart_error` is at most this, for up to ten times `rounds`, asking
+    after each `rounds` only: an error that is looked at all the time looks small at some time.
     Rounds in which the process was stopped are left out, and counted: a token took longer than its
     count's median by two of the longest tokens. Every run is taken back: the engine stays where it
     is. Repetitions read copies of the weights (`profile`), made in a run before the first round.
@@ -363,7 +364,7 @@ def slope(
                 "own_ms": statistics.fmean(known) if len(known) == len(owns) else None,
             }
         )
-        if len(told) < rounds:
+        if len(told) % rounds != 0:
             continue
         result = _slope_of(told)
         error = result["apart_error"]
