@@ -1,7 +1,8 @@
 """What `auto` means: the device of a machine, and the schedule of a device.
 
-A device's default schedule is the fastest exact one by `muser ladder` on the 30b file at position
-64. The numbers that decided stand beside it, and docs/ladder.md has the whole tables.
+A device's default schedule is the fastest exact one. The numbers beside it are `muser ladder`'s on
+the 30b file at position 64; docs/ladder.md tells where the whole tables are, and what decided where
+these lie close together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds per token: of the fastest exact schedule and, in the same run, of `baseline`."""
+    """Milliseconds per token: of the default schedule and, in the same run, of `baseline`."""
 
     schedule: str
     ms: float | None
@@ -25,7 +26,7 @@ class Measured:
 
 
 DEFAULT_SCHEDULES: Mapping[str, Measured] = {
-    "cpu": Measured("lean", 605.3, 636.5, "two cores of a Xeon, AMX, 2026-11-29; docs/ladder.md"),
+    "cpu": Measured("lean", 423.6, 455.1, "two cores of a Xeon, AMX, 2026-11-30; README.md"),
     "cuda": Measured("lean", 6.22, 7.34, "one H200, 2026-11-29; docs/cuda.md"),
     "metal": Measured("lean", None, None, "no Apple GPU has run it; the fewest closures"),
     "emulator": Measured("lean", None, None, "no hardware's time; the fewest closures"),
