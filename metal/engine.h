@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ struct Trace;
 }
 
 inline constexpr int kContract = 1;       // version of docs/numerics.md
-inline constexpr uint32_t kLaneMax = 64;  // tokens of one teacher-forced lane
+inline constexpr uint32_t kLaneMax = 64;  // tokens of one lane
 
 // Everything is chosen here, once, at load. Python fills it; nothing below reads the environment.
 struct EngineConfig {
@@ -163,6 +164,14 @@ class Engine {
     // `count` known tokens, one command buffer each, no waits between; rows of vocab logits.
     void teacher_forced(const uint32_t* tokens, size_t count, float* logits,
                         const Interrupted& interrupted);
+    // Feeds `token`, then the largest logit's id (lowest on a tie) of each step, `count` steps in
+    // all. The choice is made and read on the device: lanes of at most kLaneMax command buffers
+    // with no waits between. Writes the id chosen after each step, and rows of logits unless null.
+    // A choice in `stop` ends it: the steps after are taken back, which bounds a lane by
+    // config.rollback_max. Returns how many steps are kept; a signal ends it after a lane. Lanes
+    // that have ended before an error stay part of the state.
+    size_t greedy(uint32_t token, size_t count, std::span<const uint32_t> stop, uint32_t* ids,
+                  float* logits, const Interrupted& interrupted);
 
     // decode, measured. `phase` submits each closure as its own command buffer and waits: it
     // measures a graph that production never runs. `repeat` runs a stage's kernels k times (only
@@ -185,9 +194,11 @@ class Engine {
     void set_kv(uint32_t layer, char plane, uint64_t position, const std::byte* row, size_t bytes);
 
     Plan plan(uint64_t position) const;
-    // The command buffers of a step, or of a teacher-forced lane, at any position, with what the
-    // host does around them; nothing is run and no state changes. For the auditor.
-    audit::Trace record(uint64_t position, uint32_t tokens, bool chunk = false) const;
+    // The command buffers of a step or a lane (teacher-forced or greedy), or of a prompt chunk, at
+    // any position, with what the host does around them; nothing is run and no state changes. For
+    // the auditor.
+    enum class Recorded { lane, greedy, chunk };
+    audit::Trace record(uint64_t position, uint32_t tokens, Recorded kind = Recorded::lane) const;
 
     uint64_t position() const;
     const model::Geometry& geometry() const;

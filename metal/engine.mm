@@ -44,6 +44,8 @@ float attention_scale(uint32_t head_dim) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+constexpr uint64_t kStepsBytes = (kLaneMax + 1) * uint64_t{MUSER_STEP_BYTES};
+
 // The model as it is, or with mistakes seeded for a test.
 ModelOnDevice seeded(const model::Geometry& geometry, const std::map<std::string, int>& faults) {
     ModelOnDevice on_device;
@@ -96,6 +98,7 @@ void Engine::Impl::make_pipelines() {
     EncodeLog log;
     encode_only(0, log);
     if (config.context > on_device.geometry.window) encode_only(on_device.geometry.window, log);
+    for (const char* kernel : {"argmax_groups_f32", "argmax_final_f32"}) context.pipeline(kernel);
 }
 
 void Engine::Impl::choose_schedule() {
@@ -272,7 +275,8 @@ void Engine::Impl::make_activations() {
                                                chunk_bucket(geometry.window, geometry.window));
     act.partials.row_bytes = launch::partials_bytes(on_device.heads, chunks + 1);
     act.partials.buffer = make("partials", act.partials.row_bytes);
-    steps = make("steps", uint64_t{kLaneMax} * MUSER_STEP_BYTES, Placement::host_visible);
+    act.best = make("best", launch::head_groups(geometry.vocab) * launch::kBestBytes);
+    steps = make("steps", kStepsBytes, Placement::host_visible);
 }
 
 Memory estimate_memory(const std::string& path, const EngineConfig& config) {
@@ -291,7 +295,7 @@ Memory estimate_memory(const std::string& path, const EngineConfig& config) {
                              geometry.vocab;
     const uint64_t chunks = config.context / MUSER_CHUNK + 2;
     memory.activations = vectors * 7 + chunks * geometry.heads * (2 + geometry.head_dim) * 4 +
-                         kLaneMax * uint64_t{MUSER_STEP_BYTES};
+                         launch::head_groups(geometry.vocab) * launch::kBestBytes + kStepsBytes;
 #if !defined(__APPLE__)
     // The device says which matrices it would repack; the file's own pages are not counted twice.
     device::Options options = context_options(config).options;

@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <optional>
+#include <span>
 
 #include "errors.h"
 #include "metal/engine.h"
@@ -31,7 +32,8 @@ struct Engine::Impl {
     // ---- one step (engine_step.mm) ----
     Phase phase_at(uint64_t position) const;
     launch::Step step_slot(uint32_t slot) const;
-    StepValues step_values(uint32_t token) const;
+    // Of the next position of `planes`.
+    StepValues step_values(uint32_t token, const model::KvPlanes& planes) const;
     void check_token(uint32_t token) const;
     void check_captures(const std::vector<std::string>& capture);
     void check_alive() const;
@@ -54,14 +56,27 @@ struct Engine::Impl {
         double encode_seconds = 0, submit_seconds = 0, wait_seconds = 0, readback_seconds = 0;
     };
     void run_step(StepRun& run);
-    ObjcPtr<CommandBufferId> encode_step(const Phase& phase);
-    // Logits and flags of a lane slot; slot 0 is the single step's.
-    Activations activations_for(uint32_t slot);
-    void read_logits(uint32_t slot, float* logits);
+    ObjcPtr<CommandBufferId> encode_step(const Phase& phase, uint32_t slot = 0,
+                                         EncodeLog* log = nullptr);
     void read_row(const Activations& set, uint32_t row, float* logits);
+    // NonFiniteError where a flag of the row before `position` is set.
+    static void check_finite(std::span<const uint32_t> flags, uint64_t position);
     // Runs `work`; a device failure or deadline in it leaves the engine dead, saying why.
     template <class Work>
     void guarded(Work&& work);
+
+    // ---- lanes (engine_lane.mm) ----
+    // Logits and flags of a lane slot; slot 0 is the single step's.
+    Activations activations_for(uint32_t slot);
+    void check_lane(size_t count) const;
+    // What the host writes before a lane: the slots of `count` steps. A greedy lane has one known
+    // token, and a slot behind the last that takes its choice.
+    std::vector<StepValues> lane_values(const uint32_t* tokens, uint32_t count, bool greedy) const;
+    Phase lane_phase(const StepValues& values, bool greedy) const;
+    void run_lane(const std::vector<StepValues>& values, uint32_t count, bool greedy,
+                  const Interrupted& interrupted);
+    void read_lane(uint32_t count, uint32_t kept, float* logits);
+    void read_choices(uint32_t count, uint32_t* ids) const;
 
     // ---- prompt chunks (engine_prefill.mm) ----
     struct ChunkBuffers;
@@ -90,8 +105,8 @@ struct Engine::Impl {
     model::KvPlanes kv;
     std::deque<Buffer> buffers;  // all of the engine's own; stable addresses
     Activations act;
-    const Buffer* steps = nullptr;        // lane_max slots of step values
-    const Buffer* lane_logits = nullptr;  // rows 1 ... of a teacher-forced lane; made on first use
+    const Buffer* steps = nullptr;        // step values: kLaneMax slots and a greedy lane's last
+    const Buffer* lane_logits = nullptr;  // rows 1 ... of a lane; made on first use
     const Buffer* lane_flags = nullptr;
     std::optional<size_t> first_local, first_global;  // layers that stand for their kind
     std::deque<std::pair<Phase, BarrierPlan>> plans;  // `planned`: frozen, one per phase

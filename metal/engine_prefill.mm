@@ -77,9 +77,9 @@ const Engine::Impl::ChunkBuffers& Engine::Impl::chunk_buffers(uint32_t head_rows
 // Step values of the next `rows` tokens, as if they came one by one.
 std::vector<StepValues> Engine::Impl::chunk_values(const uint32_t* tokens, uint32_t rows) {
     std::vector<StepValues> values;
-    const model::KvPlanes before = kv;
+    model::KvPlanes planes = kv;
     for (uint32_t r = 0; r < rows; ++r) {
-        values.push_back(step_values(tokens[r]));
+        values.push_back(step_values(tokens[r], planes));
         StepValues& v = values.back();
         // The chunk's shadow holds every row that its tokens see, oldest first.
         const uint32_t oldest = values.front().ring.first_position;
@@ -88,9 +88,8 @@ std::vector<StepValues> Engine::Impl::chunk_values(const uint32_t* tokens, uint3
         // Of the rows that this chunk overwrites the journal keeps the last ones; two rows of one
         // dispatch group must not share a slot.
         if (r + config.rollback_max < rows) v.overwrite = 0;
-        kv.append();
+        planes.append();
     }
-    kv = before;
     return values;
 }
 

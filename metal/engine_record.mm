@@ -1,6 +1,6 @@
-// Recording a step, a teacher-forced lane or a prompt chunk for the auditor: encoded as decode,
-// teacher_forced and prefill encode it, with the host's writes, waits and reads, at any position,
-// and not run.
+// Recording a step, a lane or a prompt chunk for the auditor: encoded as decode, teacher_forced,
+// greedy and prefill encode it, with the host's writes, waits and reads, at any position, and not
+// run.
 #import "metal/engine_impl.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace muser {
 
 #if defined(__APPLE__)
 
-audit::Trace Engine::record(uint64_t, uint32_t, bool) const {
+audit::Trace Engine::record(uint64_t, uint32_t, Recorded) const {
     throw ConfigError("recordings are made by portable Metal; use device 'cpu' on another machine",
                       {{"device", "metal"}});
 }
@@ -84,10 +84,11 @@ void add_contents(audit::StreamTrace& trace, const ModelOnDevice& model,
 
 }  // namespace
 
-audit::Trace Engine::record(uint64_t position, uint32_t tokens, bool chunk) const {
+audit::Trace Engine::record(uint64_t position, uint32_t tokens, Recorded kind) const {
     Impl& self = *impl_;
     AutoreleaseScope scope;
     self.check_alive();
+    const bool chunk = kind == Recorded::chunk, greedy = kind == Recorded::greedy;
     const uint32_t most = chunk ? self.chunk_rows() : kLaneMax;
     if (tokens == 0 || tokens > most) {
         throw ConfigError("a recording has 1 ... " + std::to_string(most) + " tokens",
@@ -136,36 +137,36 @@ audit::Trace Engine::record(uint64_t position, uint32_t tokens, bool chunk) cons
         trace.host(audit::Access::read, memory(*logits.values), logits.offset(), logits.bytes(),
                    "logits");
     };
+    std::vector<uint32_t> ids(tokens);
+    for (uint32_t i = 0; i < tokens; ++i) ids[i] = i % self.on_device.geometry.vocab;
+    slots = chunk ? self.chunk_values(ids.data(), tokens)
+                  : self.lane_values(ids.data(), tokens, greedy);
+    const auto write_slots = [&](const Buffer& steps) {
+        trace.host(audit::Access::write, memory(steps), 0, slots.size() * sizeof(StepValues),
+                   "step values");
+    };
     if (chunk) {
-        std::vector<uint32_t> ids(tokens);
-        for (uint32_t i = 0; i < tokens; ++i) ids[i] = i % self.on_device.geometry.vocab;
-        slots = self.chunk_values(ids.data(), tokens);
         EncodeLog log;
         const ObjcPtr<CommandBufferId> commands = self.encode_rows(slots, tokens, &log);
-        trace.host(audit::Access::write, memory(self.chunk_steps()), 0,
-                   slots.size() * sizeof(StepValues), "step values");
+        write_slots(self.chunk_steps());
         commit(commands, log);
         trace.wait(0);
         for (uint32_t i = 0; i < tokens; ++i) read_row(self.chunk_activations(), i);
+    } else {
+        write_slots(*self.steps);
+        for (uint32_t i = 0; i < tokens; ++i) {
+            EncodeLog log;
+            const Phase phase = self.lane_phase(slots[i], greedy);
+            const ObjcPtr<CommandBufferId> commands = self.encode_step(phase, i, &log);
+            commit(commands, log);
+        }
+        for (uint32_t i = 0; i < tokens; ++i) trace.wait(i);
+        if (greedy) {
+            trace.host(audit::Access::read, memory(*self.steps), MUSER_STEP_BYTES,
+                       uint64_t{tokens} * MUSER_STEP_BYTES, "choices");
+        }
+        for (uint32_t i = 0; i < tokens; ++i) read_row(self.activations_for(i), 0);
     }
-    for (uint32_t i = 0; i < tokens && !chunk; ++i) {
-        const StepValues values = self.step_values(i % self.on_device.geometry.vocab);
-        slots.push_back(values);
-        trace.host(audit::Access::write, memory(*self.steps), uint64_t{i} * MUSER_STEP_BYTES,
-                   sizeof values, "step values");
-        const Phase phase = self.phase_at(values.position);
-        EncodeLog log;
-        GraphEncoder g(self.context, self.encoder_options(&log, phase));
-        const ObjcPtr<CommandBufferId> commands = self.next_commands();
-        g.begin(commands.get());
-        encode_token(g, self.on_device, self.activations_for(i), self.schedule, self.step_slot(i),
-                     phase);
-        g.end();
-        commit(commands, log);
-        self.kv.append();
-    }
-    for (uint32_t i = 0; i < tokens && !chunk; ++i) trace.wait(i);
-    for (uint32_t i = 0; i < tokens && !chunk; ++i) read_row(self.activations_for(i), 0);
     audit::Trace made = trace.take();
     for (size_t b = 0; b < made.barriers.size() && b < sites.size(); ++b) {
         made.barriers[b].site = sites[b];

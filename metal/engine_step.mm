@@ -1,4 +1,4 @@
-// Running: one step, a teacher-forced lane, and plans of what would run.
+// Running one step, and plans of what would run.
 #import "metal/engine_impl.h"
 
 #include <algorithm>
@@ -137,13 +137,13 @@ launch::Step Engine::Impl::step_slot(uint32_t slot) const {
     return {steps, uint64_t{slot} * MUSER_STEP_BYTES};
 }
 
-StepValues Engine::Impl::step_values(uint32_t token) const {
+StepValues Engine::Impl::step_values(uint32_t token, const model::KvPlanes& planes) const {
     StepValues values{};
-    const uint64_t position = kv.position();
+    const uint64_t position = planes.position();
     values.token = token;
     values.position = static_cast<uint32_t>(position);
     if (first_local) {
-        const model::KvPlane& plane = kv.plane(*first_local);
+        const model::KvPlane& plane = planes.plane(*first_local);
         const model::KvView view = plane.view(position);
         const model::KvAppend append = plane.plan_append();
         values.ring = view_of(view, view.first_row, view.write_row);
@@ -152,7 +152,7 @@ StepValues Engine::Impl::step_values(uint32_t token) const {
         values.journal_row = static_cast<uint32_t>(append.journal_row);
     }
     if (first_global) {
-        const model::KvView view = kv.plane(*first_global).view(position);
+        const model::KvView view = planes.plane(*first_global).view(position);
         values.plane = view_of(view, view.first_row, view.write_row);
     }
     contract::rope_table(static_cast<int64_t>(position), config.rope_inverse.data(),
@@ -184,24 +184,15 @@ ObjcPtr<CommandBufferId> Engine::Impl::next_commands() {
     return commands;
 }
 
-Activations Engine::Impl::activations_for(uint32_t slot) {
-    Activations set = act;
-    if (slot == 0) return set;
-    const uint64_t flag_bytes = launch::head_groups(act.logits.n) * uint64_t{4};
-    if (lane_logits == nullptr) {
-        lane_logits =
-            make("lane.logits", act.logits.bytes() * (kLaneMax - 1), Placement::host_visible);
-        lane_flags = make("lane.flags", flag_bytes * (kLaneMax - 1), Placement::host_visible);
-    }
-    set.logits.values = lane_logits;
-    set.logits.row = slot - 1;
-    set.flags = lane_flags;
-    set.flags_offset = flag_bytes * (slot - 1);
-    return set;
-}
-
-void Engine::Impl::read_logits(uint32_t slot, float* logits) {
-    read_row(activations_for(slot), 0, logits);
+void Engine::Impl::check_finite(std::span<const uint32_t> flags, uint64_t position) {
+    const auto bad = std::find_if(flags.begin(), flags.end(), [](uint32_t f) { return f != 0; });
+    if (bad == flags.end()) return;
+    const auto first = (bad - flags.begin()) * MUSER_HEAD_GROUP;
+    throw NonFiniteError(
+        "a logit among " + std::to_string(first) + " ... " +
+            std::to_string(first + MUSER_HEAD_GROUP - 1) + " is not finite before position " +
+            std::to_string(position),
+        {{"position", std::to_string(position)}, {"first_id", std::to_string(first)}});
 }
 
 // Copies a finished row out, unless a bare dot of it was not finite.
@@ -209,24 +200,17 @@ void Engine::Impl::read_row(const Activations& set, uint32_t row, float* logits)
     std::vector<uint32_t> flags(launch::head_groups(set.logits.n));
     context.read(*set.flags, set.flags_offset + row * flags.size() * 4, flags.data(),
                  flags.size() * 4);
-    const auto bad = std::find_if(flags.begin(), flags.end(), [](uint32_t f) { return f != 0; });
-    if (bad != flags.end()) {
-        const auto first = (bad - flags.begin()) * MUSER_HEAD_GROUP;
-        throw NonFiniteError(
-            "a logit among " + std::to_string(first) + " ... " +
-                std::to_string(first + MUSER_HEAD_GROUP - 1) + " is not finite before position " +
-                std::to_string(kv.position()),
-            {{"position", std::to_string(kv.position())}, {"first_id", std::to_string(first)}});
-    }
+    check_finite(flags, kv.position());
     context.read(*set.logits.values, set.logits.at(row).offset(), logits, set.logits.bytes());
 }
 
-// One step of a phase, encoded and not committed.
-ObjcPtr<CommandBufferId> Engine::Impl::encode_step(const Phase& phase) {
+// One step of a phase, encoded and not committed: the single one, or a lane's.
+ObjcPtr<CommandBufferId> Engine::Impl::encode_step(const Phase& phase, uint32_t slot,
+                                                   EncodeLog* log) {
     ObjcPtr<CommandBufferId> commands = next_commands();
-    GraphEncoder g(context, encoder_options(nullptr, phase));
+    GraphEncoder g(context, encoder_options(log, phase));
     g.begin(commands.get());
-    encode_token(g, on_device, act, schedule, step_slot(0), phase);
+    encode_token(g, on_device, activations_for(slot), schedule, step_slot(slot), phase);
     g.end();
     return commands;
 }
@@ -240,7 +224,7 @@ void Engine::Impl::run_step(StepRun& run) {
     check_token(run.token);
     kv.plan_append();  // ContextFullError before anything has changed
     const auto start = Clock::now();
-    const StepValues values = step_values(run.token);
+    const StepValues values = step_values(run.token, kv);
     context.write(*steps, 0, &values, sizeof values);
 
     ObjcPtr<CommandBufferId> commands;
@@ -318,7 +302,7 @@ void Engine::Impl::run_step(StepRun& run) {
     kv.append();
     const auto reading = Clock::now();
     try {
-        read_logits(0, run.logits);
+        read_row(act, 0, run.logits);
     } catch (const NonFiniteError&) {
         // The row is an error, not a state: take it back, ring rows included.
         if (config.rollback_max > 0) bring_back(1);
@@ -351,71 +335,6 @@ void Engine::decode(uint32_t token, float* logits, const std::vector<std::string
         };
     }
     self.run_step(run);
-}
-
-void Engine::teacher_forced(const uint32_t* tokens, size_t count, float* logits,
-                            const Interrupted& interrupted) {
-    Impl& self = *impl_;
-    AutoreleaseScope scope;
-    self.check_alive();
-    if (count > kLaneMax) {
-        throw ConfigError(
-            "a lane takes at most " + std::to_string(kLaneMax) + " tokens",
-            {{"found", std::to_string(count)}, {"expected", "1 ... " + std::to_string(kLaneMax)}});
-    }
-    for (size_t i = 0; i < count; ++i) self.check_token(tokens[i]);
-    if (self.config.untracked) {
-        // A plan orders what is within one command buffer; between two in flight only tracking
-        // does. A single step is waited for before the next is committed.
-        throw ConfigError("untracked buffers are not ordered between command buffers in flight; a "
-                          "teacher-forced lane needs tracked ones",
-                          {{"untracked", "1"}});
-    }
-    if (self.kv.position() + count > self.config.context) {
-        throw ContextFullError("the lane does not fit: " + std::to_string(count) +
-                                   " tokens at position " + std::to_string(self.kv.position()) +
-                                   " of " + std::to_string(self.config.context),
-                               {{"position", std::to_string(self.kv.position())},
-                                {"context", std::to_string(self.config.context)}});
-    }
-    const uint64_t start = self.kv.position();
-    std::vector<ObjcPtr<CommandBufferId>> lane;
-    // Once the first buffer is committed, any failure leaves the lane half run: a dead engine,
-    // while the device may still be at the buffers behind.
-    const auto run = [&] {
-        for (uint32_t i = 0; i < count; ++i) {
-            const StepValues values = self.step_values(tokens[i]);
-            self.context.write(*self.steps, uint64_t{i} * MUSER_STEP_BYTES, &values, sizeof values);
-            const Phase phase = self.phase_at(values.position);
-            GraphEncoder g(self.context, self.encoder_options(nullptr, phase));
-            lane.push_back(self.next_commands());
-            g.begin(lane.back().get());
-            encode_token(g, self.on_device, self.activations_for(i), self.schedule,
-                         self.step_slot(i), phase);
-            g.end();
-            [lane.back().get() commit];
-            self.kv.append();
-        }
-        // Each buffer's own status is read; nothing is inferred from a later one.
-        for (const auto& commands : lane) {
-            self.waiter.wait(commands.get(), self.config.wait_seconds, interrupted);
-        }
-    };
-    try {
-        self.guarded(run);
-    } catch (...) {
-        self.waiter.abandon(lane);
-        throw;
-    }
-    const uint64_t vocab = self.on_device.geometry.vocab;
-    for (uint32_t i = 0; i < count; ++i) {
-        try {
-            self.read_logits(i, logits + i * vocab);
-        } catch (const NonFiniteError&) {
-            if (self.config.rollback_max >= count) self.bring_back(self.kv.position() - start);
-            throw;
-        }
-    }
 }
 
 Plan Engine::plan(uint64_t position) const {

@@ -40,6 +40,7 @@ struct Activations {
     launch::Vector logits;
     const Buffer* flags = nullptr;  // one word per softcap group: a bare dot was not finite
     uint64_t flags_offset = 0;
+    const Buffer* best = nullptr;  // each group's largest logit and its id (greedy lanes)
     launch::Partials partials;
     launch::Planes shadow;  // a wrapped ring in position order; shared by all local layers
 };
@@ -50,6 +51,7 @@ struct Phase {
     bool wrapped = false;      // position >= window
     uint32_t ring_chunks = 1;  // bounds on 64-key chunks, in buckets
     uint32_t plane_chunks = 1;
+    bool chooses = false;  // greedy: the largest logit's id goes to the slot behind this step's
     bool operator==(const Phase&) const = default;
 };
 

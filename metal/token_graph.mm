@@ -270,6 +270,12 @@ struct TokenGraph {
                                 geometry().logit_scale, geometry().softcap);
             }
         });
+        if (!phase.chooses) return;
+        g.closure({Stage::argmax}, [&] {
+            launch::argmax_groups(g, act.logits, act.best);
+            g.order(kArgmaxPhases, {act.best});
+            launch::argmax_final(g, act.logits, act.best, step_of(1));
+        });
     }
 };
 

@@ -456,9 +456,12 @@ py::dict order_edges(const py::iterable& events) {
     return py::dict(py::arg("audit") = audit::order_edges(trace), py::arg("cuda") = cuda);
 }
 
-py::list record(Session& session, uint64_t position, uint32_t tokens, bool chunk) {
+py::list record(Session& session, uint64_t position, uint32_t tokens, bool chunk, bool greedy) {
+    const auto kind = chunk    ? Engine::Recorded::chunk
+                      : greedy ? Engine::Recorded::greedy
+                               : Engine::Recorded::lane;
     const audit::Trace trace =
-        session.ask([&](Engine& e) { return e.record(position, tokens, chunk); });
+        session.ask([&](Engine& e) { return e.record(position, tokens, kind); });
     return events_of(trace);
 }
 
@@ -486,7 +489,7 @@ void bind_audit(py::module_& module) {
     const py::object engine = module.attr("Engine");
     engine.attr("record") =
         py::cpp_function(&record, py::name("record"), py::is_method(engine), py::arg("position"),
-                         py::arg("tokens"), py::arg("chunk"));
+                         py::arg("tokens"), py::arg("chunk"), py::arg("greedy"));
 }
 
 }  // namespace muser::python

@@ -72,6 +72,21 @@ Row teacher_forced(Session& session, const std::vector<uint32_t>& tokens) {
     return out;
 }
 
+// The ids, and the rows or None, both as long as the steps that are kept.
+py::tuple greedy(Session& session, uint32_t token, size_t count, bool rows,
+                 const std::vector<uint32_t>& stop) {
+    const size_t vocab = session.ask([](Engine& e) { return e.geometry().vocab; });
+    py::array_t<uint32_t> ids(static_cast<py::ssize_t>(count));
+    Row logits({rows ? count : 0, vocab});
+    uint32_t* chosen = ids.mutable_data();
+    float* to = rows ? logits.mutable_data() : nullptr;
+    const size_t kept = session.exclusively(
+        [&](Engine& e) { return e.greedy(token, count, stop, chosen, to, signal_pending); });
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    const py::slice first(0, static_cast<py::ssize_t>(kept), 1);
+    return py::make_tuple(ids[first], rows ? py::object(logits[first]) : py::none());
+}
+
 py::array kv(Session& session, uint32_t layer, const std::string& plane, uint64_t first,
              uint64_t count) {
     const KvRows rows = session.ask(
@@ -254,6 +269,8 @@ void bind_engine(py::module_& module) {
              py::arg("capture"))
         .def("prefill", &prefill, py::arg("tokens"), py::arg("all_rows"))
         .def("teacher_forced", &teacher_forced, py::arg("tokens"))
+        .def("greedy", &greedy, py::arg("token"), py::arg("count"), py::arg("rows"),
+             py::arg("stop"))
         .def("reset", [](Session& session) { session.ask([](Engine& e) { e.reset(); }); })
         .def("close", &Session::close)
         .def(

@@ -45,7 +45,7 @@ struct StepValues {
     struct KvView ring;
     struct KvView plane;
     struct KvView shadow;
-    uint32_t device_token;  // written by argmax_final_f32 only (greedy chain); never by the host
+    uint32_t device_token;  // greedy lane: argmax_final_f32 of the step before writes it
     uint32_t chained;       // 1: embed reads device_token instead of token
     uint32_t reserved[8];
     float rope_cos[MUSER_MAX_HEAD_DIM / 2];

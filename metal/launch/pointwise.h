@@ -35,4 +35,27 @@ inline void softcap(GraphEncoder& g, const Vector& logits, const Buffer* flags, 
                 {2, flags, offset, Access::write, head_groups(logits.n) * uint64_t{4}, {}}});
 }
 
+// The greedy choice: each group's best {value, id}, then the best of them to the device_token of
+// the slot that will feed it.
+constexpr uint64_t kBestBytes = 8;
+
+inline void argmax_groups(GraphEncoder& g, const Vector& logits, const Buffer* best) {
+    g.dispatch("argmax_groups_f32", VectorArgs{logits.n, 0}, logits.n, 1,
+               {logits.value(1, Access::read),
+                {2, best, 0, Access::write, head_groups(logits.n) * kBestBytes, {}}});
+}
+
+inline void argmax_final(GraphEncoder& g, const Vector& logits, const Buffer* best,
+                         const Step& next) {
+    const uint32_t groups = head_groups(logits.n);
+    g.dispatch("argmax_final_f32", VectorArgs{groups, 0}, 1, 1,
+               {{1, best, 0, Access::read, groups * kBestBytes, {}},
+                {2,
+                 next.buffer,
+                 next.offset + offsetof(StepValues, device_token),
+                 Access::write,
+                 sizeof(StepValues::device_token),
+                 {}}});
+}
+
 }  // namespace muser::launch

@@ -136,6 +136,11 @@ class Engine:
         """Feeds tokens; returns the last row, or float32[n, vocab] of every one."""
     def teacher_forced(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Up to 64 known tokens, one command buffer each, no waits between: float32[n, vocab]."""
+    def greedy(
+        self, token: int, count: int, rows: bool, stop: Sequence[int]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
+        """Feeds `token` and then what each step chooses on the device, `count` steps or up to a
+        choice in `stop`: uint32[n] of choices, and with `rows` float32[n, vocab]."""
     def reset(self) -> None: ...
     def close(self) -> None:
         """Waits for a step in flight, then releases everything. Idempotent."""
@@ -165,8 +170,8 @@ class Engine:
     def plan(self, position: int) -> dict[str, Any]:
         """The graph at a position: `schedule`, `closures` (list of label), `dispatches` (list of
         {closure, kernel, groups, threads}), `barriers` {broad, targeted}, `hash` (SHA-256 hex)."""
-    def record(self, position: int, tokens: int, chunk: bool) -> list[dict[str, Any]]:
-        """The command stream of one step (or a teacher-forced lane) at a position, not run."""
+    def record(self, position: int, tokens: int, chunk: bool, greedy: bool) -> list[dict[str, Any]]:
+        """The command stream of one step (or a lane) at a position, not run."""
     @property
     def position(self) -> int: ...
     @property

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,6 +232,53 @@ class Engine:
         float32[n, vocab]. The bits are those of `decode_token`."""
         return self._core.teacher_forced(self._tokens(tokens))
 
+    @overload
+    def greedy(
+        self,
+        token: SupportsIndex,
+        count: SupportsIndex,
+        *,
+        rows: Literal[False] = False,
+        stop: Iterable[SupportsIndex] = (),
+    ) -> NDArray[np.uint32]: ...
+    @overload
+    def greedy(
+        self,
+        token: SupportsIndex,
+        count: SupportsIndex,
+        *,
+        rows: Literal[True],
+        stop: Iterable[SupportsIndex] = (),
+    ) -> tuple[NDArray[np.uint32], Row]: ...
+    def greedy(
+        self,
+        token: SupportsIndex,
+        count: SupportsIndex,
+        *,
+        rows: bool = False,
+        stop: Iterable[SupportsIndex] = (),
+    ) -> NDArray[np.uint32] | tuple[NDArray[np.uint32], Row]:
+        """Feeds `token`, then `count - 1` times the id of the largest logit (the lowest on a tie).
+        The device chooses and goes on by itself, in lanes of up to 64 steps without a wait.
+
+        Returns the ids chosen, uint32[count]: `ids[i]` after step i. The last one is not fed: it is
+        the `token` of a call that goes on. With `rows` returns (ids, float32[count, vocab]). Ids
+        and rows are those of `decode_token` and `np.argmax`.
+
+        After a choice in `stop` nothing is kept: the ids end with it, steps that the device took
+        beyond it are rolled back. Lanes are then as long as `rollback_max` allows, and the undo
+        rows used up are not there for a `rollback` that follows.
+
+        Raises TokenRangeError, ContextFullError (of all `count` steps, before any), ConfigError
+        (untracked buffers), EngineBusy, EngineClosed, DeadlineError, DeviceError, NonFiniteError.
+        A NonFiniteError takes its lane back where `rollback_max` allows; lanes before it stay, as
+        they do after Ctrl-C, and `position` tells how many steps that is.
+        """
+        first, steps = self._token(token), _index("count", count)
+        self._room(steps)
+        ids, logits = self._core.greedy(first, steps, bool(rows), [self._token(s) for s in stop])
+        return ids if logits is None else (ids, logits)
+
     def profile(self, token: SupportsIndex, *, phase: bool | None = None) -> Profile:
         """decode_token, measured: closures counted, and timed where the device can tell. `phase`
         defaults to the config's `phase_profile`. See muser.profiler.profile for more switches."""
@@ -249,7 +296,9 @@ class Engine:
     def check_room(self, tokens: Iterable[SupportsIndex], more: int = 0) -> None:
         """Raises TokenRangeError or ContextFullError where feeding these tokens, and then `more`
         others, could not succeed."""
-        count = len(self._tokens(tokens)) + _index("more", more)
+        self._room(len(self._tokens(tokens)) + _index("more", more))
+
+    def _room(self, count: int) -> None:
         if self.position + count > self.context:
             raise ContextFullError(
                 f"{count} tokens at position {self.position} do not fit the context of "
@@ -317,11 +366,14 @@ class Engine:
         self._core.set_kv(_index("layer", layer), plane, _index("position", position), row)
 
     def record(
-        self, position: int, tokens: int = 1, *, chunk: bool = False
+        self, position: int, tokens: int = 1, *, chunk: bool = False, greedy: bool = False
     ) -> list[dict[str, Any]]:
-        """The command stream of a step at a position (of a lane of several; of one prompt chunk of
-        them with `chunk`), recorded and not run."""
-        return self._core.record(_index("position", position), _index("tokens", tokens), chunk)
+        """The command stream of a step at a position, recorded and not run. Several tokens are a
+        teacher-forced lane; with `greedy` a greedy one, with `chunk` one prompt chunk."""
+        if chunk and greedy:
+            raise refusal("greedy", greedy, "False for a prompt chunk")
+        at, count = _index("position", position), _index("tokens", tokens)
+        return self._core.record(at, count, chunk, greedy)
 
     # --- records ------------------------------------------------------------------------------
 
