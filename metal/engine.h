@@ -181,8 +181,9 @@ class Engine {
                     const std::map<std::string, int>& repeat, const Interrupted& interrupted);
 
     // decode (one token) or prefill (several: prompt chunks) on the emulator, with every load and
-    // store judged. ConfigError on another device.
-    StepTrace trace(std::span<const uint32_t> tokens, float* logits);
+    // store judged; or a greedy lane of as many steps, from the first token on. ConfigError on
+    // another device.
+    StepTrace trace(std::span<const uint32_t> tokens, float* logits, bool greedy = false);
 
     void reset();
     void rollback(uint64_t tokens);

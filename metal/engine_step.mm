@@ -210,7 +210,9 @@ ObjcPtr<CommandBufferId> Engine::Impl::encode_step(const Phase& phase, uint32_t 
     ObjcPtr<CommandBufferId> commands = next_commands();
     GraphEncoder g(context, encoder_options(log, phase));
     g.begin(commands.get());
-    encode_token(g, on_device, activations_for(slot), schedule, step_slot(slot), phase);
+    launch::Step step = step_slot(slot);
+    step.chained = phase.chooses && slot > 0;
+    encode_token(g, on_device, activations_for(slot), schedule, step, phase);
     g.end();
     return commands;
 }

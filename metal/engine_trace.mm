@@ -1,6 +1,8 @@
 // One step on the emulator with every load and store judged against what the launchers declared.
 #import "metal/engine_impl.h"
 
+#include <algorithm>
+
 #if !defined(__APPLE__)
 #include "device/emulator/emulator_device.h"
 #import "metal/portable/portable.h"
@@ -11,7 +13,7 @@ namespace muser {
 
 #if defined(__APPLE__)
 
-StepTrace Engine::trace(std::span<const uint32_t>, float*) {
+StepTrace Engine::trace(std::span<const uint32_t>, float*, bool) {
     throw ConfigError("the tracer belongs to the emulator; use device 'emulator' elsewhere",
                       {{"device", "metal"}});
 }
@@ -42,7 +44,7 @@ uint64_t bytes_of(const std::vector<emulator::ByteRange>& ranges) {
 
 }  // namespace
 
-StepTrace Engine::trace(std::span<const uint32_t> tokens, float* logits) {
+StepTrace Engine::trace(std::span<const uint32_t> tokens, float* logits, bool greedy) {
     Impl& self = *impl_;
     auto* device =
         dynamic_cast<emulator::EmulatorDevice*>(&portable::device_of(self.context.device()));
@@ -53,7 +55,12 @@ StepTrace Engine::trace(std::span<const uint32_t> tokens, float* logits) {
     std::vector<Capture> none;
     const Tracing tracing(*device);
     device->take_report();
-    if (tokens.size() == 1) {
+    if (greedy) {
+        std::vector<uint32_t> ids(tokens.size());
+        std::vector<float> rows(tokens.size() * geometry().vocab);
+        this->greedy(tokens.front(), ids.size(), {}, ids.data(), rows.data(), {});
+        std::copy(rows.end() - geometry().vocab, rows.end(), logits);
+    } else if (tokens.size() == 1) {
         decode(tokens.front(), logits, {}, none, {});
     } else {
         prefill(tokens.data(), tokens.size(), false, logits, {});

@@ -31,7 +31,7 @@ struct TokenGraph {
         for (uint32_t r = 0; r < rows; ++r) body(r);
     }
     Step step_of(uint32_t row) const {
-        return {step.buffer, step.offset + uint64_t{row} * MUSER_STEP_BYTES};
+        return {step.buffer, step.offset + uint64_t{row} * MUSER_STEP_BYTES, step.chained};
     }
     void product(const DeviceWeight& weight, const Vector& x, const Vector& y) const {
         launch::mul_mv(g, weight, x, y, rows);

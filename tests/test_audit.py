@@ -145,6 +145,7 @@ def test_recording_changes_nothing() -> None:
         e.prefill(range(5))
         before = e.snapshot()
         e.record(WINDOW + 7, 3)
+        e.record(WINDOW + 7, 3, greedy=True)
         assert e.position == 5
         assert e.snapshot() == before
         with pytest.raises(ContextFullError):

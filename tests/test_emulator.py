@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import muser
-from muser import kernels, profiler
+from muser import _core, kernels, profiler
 from muser.fixtures import fixed_tokens, synthetic_path
 
 WINDOW = 16
@@ -176,17 +176,25 @@ def test_declared_equals_touched() -> None:
     assert len(proof.seen) > 20
 
 
+def test_a_greedy_lane_touches_what_it_declares() -> None:
+    with load("emulator", schedule="lean") as engine, load("cpu", schedule="lean") as cpu:
+        traced = _core.trace(engine.core, [5, 0], greedy=True)
+        _, rows = cpu.greedy(5, 2, rows=True)
+    assert [finding["text"] for finding in traced["findings"]] == []
+    assert traced["logits"].tobytes() == rows[1].tobytes()
+    final = [d["arguments"] for d in traced["dispatches"] if d["kernel"] == "argmax_final_f32"]
+    assert [arguments["token"] for arguments in final] == [(0, 4)] * 2
+
+
 @pytest.mark.sweep
 def test_declared_equals_touched_for_every_kernel_of_a_schedule() -> None:
     proof = kernels.prove()
     assert [finding["text"] for finding in proof.findings] == []
     names = {kernel.name for kernel in kernels.catalogue()}
-    assert names - set(proof.seen) == {"argmax_groups_f32", "argmax_final_f32", "probe_u32"}
+    assert names - set(proof.seen) == {"probe_u32"}
 
 
 def test_other_devices_do_not_trace() -> None:
-    from muser import _core
-
     with load("cpu") as engine, pytest.raises(muser.ConfigError, match="emulator"):
         _core.trace(engine.core, [1])
 

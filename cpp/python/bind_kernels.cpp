@@ -53,11 +53,12 @@ py::list kernel_list() {
     return out;
 }
 
-py::dict trace(Session& session, const std::vector<uint32_t>& tokens) {
+py::dict trace(Session& session, const std::vector<uint32_t>& tokens, bool greedy) {
     const size_t vocab = session.ask([](Engine& e) { return e.geometry().vocab; });
     py::array_t<float> row(static_cast<py::ssize_t>(vocab));
     float* logits = row.mutable_data();
-    const StepTrace trace = session.exclusively([&](Engine& e) { return e.trace(tokens, logits); });
+    const StepTrace trace =
+        session.exclusively([&](Engine& e) { return e.trace(tokens, logits, greedy); });
     py::list findings;
     for (const TraceFinding& finding : trace.findings) {
         py::dict entry;
@@ -95,7 +96,7 @@ py::dict trace(Session& session, const std::vector<uint32_t>& tokens) {
 
 void bind_kernels(py::module_& module) {
     module.def("kernels", &kernel_list);
-    module.def("trace", &trace, py::arg("engine"), py::arg("tokens"));
+    module.def("trace", &trace, py::arg("engine"), py::arg("tokens"), py::arg("greedy") = false);
 }
 
 }  // namespace muser::python

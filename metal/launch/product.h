@@ -9,13 +9,14 @@ inline void embed(GraphEncoder& g, const Step& step, const DeviceWeight& table,
                   const Vector& hidden) {
     const uint64_t row_bytes = table.bytes / table.rows;
     // One row, named by the token id of the step values.
-    const Argument row{
-        2,
-        &table.buffer,
-        table.offset,
-        Access::read,
-        table.bytes,
-        {true, 1, offsetof(StepValues, token) / 4, RowRule::kConstant, 0, row_bytes}};
+    const size_t id =
+        step.chained ? offsetof(StepValues, device_token) : offsetof(StepValues, token);
+    const Argument row{2,
+                       &table.buffer,
+                       table.offset,
+                       Access::read,
+                       table.bytes,
+                       {true, 1, static_cast<uint32_t>(id / 4), RowRule::kConstant, 0, row_bytes}};
     g.dispatch("embed_" + table.type_name, EmbedArgs{hidden.n, table.rows, row_bytes}, 1, 1,
                {step.argument(), row, hidden.value(3, Access::write)});
 }

@@ -37,6 +37,7 @@ struct Vector {
 struct Step {
     const Buffer* buffer = nullptr;
     uint64_t offset = 0;
+    bool chained = false;  // as in StepValues
     Argument argument(const kernels::StepReadFacts& facts = {}) const {
         return {1, buffer, offset, Access::read, MUSER_STEP_BYTES, {}, facts};
     }

@@ -44,11 +44,12 @@ def kernels() -> list[dict[str, Any]]:
     """The kernel catalogue: `name`, `threads` per threadgroup, `per_group` units that one takes,
     `unit`, `args` (struct of metal/kernels/args.h), `buffers` (argument names from index 1)."""
 
-def trace(engine: Engine, tokens: Sequence[int]) -> dict[str, Any]:
-    """A step (one token) or prompt chunks (several) on the emulator with every load and store
-    judged against the declarations: `loads`, `stores`, `findings` (list of {kind, kernel, closure,
-    argument, text}), `suppressed`, `dispatches` (list of {closure, kernel, arguments: name ->
-    (bytes read, bytes written)}), `logits`. ConfigError on another device."""
+def trace(engine: Engine, tokens: Sequence[int], greedy: bool = False) -> dict[str, Any]:
+    """A step (one token) or prompt chunks (several) on the emulator, or with `greedy` a lane of as
+    many steps from the first token on, every load and store judged against the declarations:
+    `loads`, `stores`, `findings` (list of {kind, kernel, closure, argument, text}), `suppressed`,
+    `dispatches` (list of {closure, kernel, arguments: name -> (bytes read, bytes written)}),
+    `logits` of the last row. ConfigError on another device."""
 
 def devices() -> list[dict[str, Any]]:
     """Devices of this build: `name`, `usable` (bool), `description`, `isas` (list of str, best

@@ -32,8 +32,9 @@ CASES: tuple[tuple[str, str, str], ...] = (
 )
 # Positions around the ring's edge (window 16): filling, the last before the wrap, and wrapped.
 POSITIONS = (0, 15, 17)
-# Prompt chunks: several columns of every product, across the ring's edge.
-CHUNK_POSITION, CHUNK = 15, 3
+# Several tokens, across the ring's edge: a prompt chunk (columns of every product), and a greedy
+# lane behind it (the choice, and a step that is fed what was chosen).
+CHUNK_POSITION, CHUNK, LANE = 15, 3, 2
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def prove(
     positions: Sequence[int] = POSITIONS,
     told: Callable[[str], None] | None = None,
 ) -> Proof:
-    """Traces one step of each case at each position, and a prompt chunk behind one. ConfigError in
-    a build without the tracer."""
+    """Traces one step of each case at each position, and a prompt chunk and a greedy lane behind
+    one. ConfigError in a build without the tracer."""
     from . import _core
 
     steps = loads = stores = dispatches = 0
@@ -99,12 +100,14 @@ def prove(
                 if position > filler.position:
                     filler.prefill(range(filler.position, position))
                 engine.restore(filler.snapshot())
-                runs: list[tuple[str, Sequence[int]]] = [("at", [position])]
+                runs: list[tuple[str, Sequence[int], bool]] = [("at", [position], False)]
                 if position == CHUNK_POSITION:
-                    chunk = range(position + 1, position + 1 + CHUNK)
-                    runs.append((f"{CHUNK} tokens from", chunk))
-                for what, tokens in runs:
-                    traced = _core.trace(engine.core, tokens)
+                    first = position + 1
+                    runs.append((f"{CHUNK} tokens from", range(first, first + CHUNK), False))
+                    first += CHUNK
+                    runs.append((f"{LANE} greedy from", range(first, first + LANE), True))
+                for what, tokens, greedy in runs:
+                    traced = _core.trace(engine.core, tokens, greedy)
                     steps += 1
                     loads += traced["loads"]
                     stores += traced["stores"]

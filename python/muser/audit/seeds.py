@@ -37,10 +37,11 @@ def run(
     seeds: Sequence[int],
     *,
     tokens: int = 1,
+    greedy: bool = False,
     faults: Mapping[str, int] | None = None,
 ) -> dict[int, tuple[str, int]]:
     """Per seed the hash of the rows of one step (or of a lane of `tokens`) from `state`, and the
-    last row's largest logit's id."""
+    last row's largest logit's id; with `greedy`, as the device chose it."""
     from ..engine import load
 
     found: dict[int, tuple[str, int]] = {}
@@ -49,6 +50,10 @@ def run(
         with load(path, config=settings) as engine:
             engine.restore(state)
             ids = [token_at(position + i, engine.vocab) for i in range(tokens)]
+            if greedy:
+                chosen, rows = engine.greedy(ids[0], tokens, rows=True)
+                found[seed] = (row_sha256(rows), int(chosen[-1]))
+                continue
             rows = engine.teacher_forced(ids) if tokens > 1 else engine.decode_token(ids[0])
             last = rows[-1] if tokens > 1 else rows
             found[seed] = (row_sha256(rows), int(np.argmax(last)))

@@ -45,11 +45,11 @@ def add(commands: Subparsers) -> None:
         type=integer(1, 64),
         metavar="N",
         default=1,
-        help="more than one: a teacher-forced lane",
+        help="more than one: a teacher-forced lane, or what the next options make of them",
     )
-    parser.add_argument(
-        "--chunk", action="store_true", help="the tokens as one prompt chunk instead of a lane"
-    )
+    together = parser.add_mutually_exclusive_group()
+    together.add_argument("--greedy", action="store_true", help="a greedy lane: the device chooses")
+    together.add_argument("--chunk", action="store_true", help="one prompt chunk")
     parser.add_argument(
         "--mutate", action="store_true", help="judge every mutant: is the auditor right?"
     )
@@ -84,7 +84,9 @@ def _record(arguments: argparse.Namespace) -> tuple[list[Event], dict[str, Any]]
             "tokens": arguments.tokens,
             "closures": len(engine.plan_at(position).closures),
         }
-        events = engine.record(position, arguments.tokens, chunk=arguments.chunk)
+        events = engine.record(
+            position, arguments.tokens, chunk=arguments.chunk, greedy=arguments.greedy
+        )
         return events, facts
 
 
@@ -105,9 +107,10 @@ def _seeds(
             position,
             wanted,
             tokens=arguments.tokens,
+            greedy=arguments.greedy,
             faults=faults,
         )
-        return len({digest for digest, _ in found.values()})
+        return len(set(found.values()))
 
     told: dict[str, Any] = {"run": arguments.seeds, "distinct_hashes": count({})}
     # Barriers are left out by their number within a step, so one step is what this can judge.
