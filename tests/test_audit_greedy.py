@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import muser
 from muser import _core
 from muser.audit import audit, mutate, seeds
+from muser.cli import main
 from muser.errors import ConfigError
 
 TINY, WINDOW = "synthetic:tiny", 16
@@ -151,3 +153,16 @@ def test_mutants_of_a_greedy_lane(schedule: str) -> None:
     assert kinds["drop_resource"]["reported"] == kinds["drop_resource"]["total"] > 0
     assert kinds["delete_wait"]["reported"] == 2
     assert kinds["untrack"]["reported"] > 0
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    lane = ["audit", "--json", "--schedule", "lean", "--tokens", "2", "--greedy"]
+    assert main([*lane, "--device", "cpu", "--mutate", "--seeds", "2"]) == 0
+    greedy = json.loads(capsys.readouterr().out)
+    assert greedy["seeds"] == {"run": 2, "distinct_hashes": 1}
+    assert (greedy["mutants"]["missed"], greedy["mutants"]["extra"]) == (0, 0)
+    assert main(lane[:-1]) == 0
+    forced = json.loads(capsys.readouterr().out)
+    assert greedy["closures"] == forced["closures"] + 1
+    assert greedy["dispatches"] == forced["dispatches"] + 2 * 2
+    assert main([*lane, "--chunk"]) == 2

@@ -82,7 +82,7 @@ def _record(arguments: argparse.Namespace) -> tuple[list[Event], dict[str, Any]]
             "barrier_mode": engine.config.barriers,
             "position": position,
             "tokens": arguments.tokens,
-            "closures": len(engine.plan_at(position).closures),
+            "closures": len(engine.plan_at(position).closures) + arguments.greedy,
         }
         events = engine.record(
             position, arguments.tokens, chunk=arguments.chunk, greedy=arguments.greedy
