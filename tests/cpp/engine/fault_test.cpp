@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "errors.h"
@@ -133,7 +134,7 @@ TEST(Fault, AHangIsADeadline) {
 TEST(Fault, ADeadlineWhileTheDeviceWorks) {
     const uint32_t tokens[] = {3, 1, 4};
     for (const char* device : {"emulator", "cpu"}) {
-        for (const uint32_t count : {1u, 3u}) {
+        for (const auto& [count, greedy] : {std::pair{1u, false}, {3u, false}, {3u, true}}) {
             EngineConfig settings = config({});
             settings.device = device;
             settings.wait_seconds = 1e-5;
@@ -142,7 +143,12 @@ TEST(Fault, ADeadlineWhileTheDeviceWorks) {
                 Engine engine(MUSER_TEST_FILE, settings);
                 std::vector<float> rows = blank(engine, count);
                 try {
-                    engine.teacher_forced(tokens, count, rows.data(), {});
+                    if (greedy) {
+                        uint32_t ids[3];
+                        engine.greedy(3, count, {}, ids, rows.data(), {});
+                    } else {
+                        engine.teacher_forced(tokens, count, rows.data(), {});
+                    }
                 } catch (const DeadlineError&) {
                     late = true;
                     expect_dead(engine, rows);
@@ -179,6 +185,25 @@ TEST(Fault, OneBufferOfALane) {
             std::vector<float> rows = blank(engine, 3);
             EXPECT_THROW(engine.teacher_forced(tokens, 3, rows.data(), {}), Error);
             EXPECT_EQ(rows, blank(engine, 3));
+            std::vector<float> row = blank(engine);
+            expect_dead(engine, row);
+        }
+    }
+}
+
+TEST(Fault, OneBufferOfAGreedyLane) {
+    constexpr uint32_t kNone = 0xffffffffu;
+    for (int buffer = 2; buffer <= 4; ++buffer) {
+        for (const char* fault :
+             {"device_error_in_buffer", "device_error_in_wait", "device_out_of_memory"}) {
+            SCOPED_TRACE(std::string(fault) + " " + std::to_string(buffer));
+            Engine engine(MUSER_TEST_FILE, config({{fault, buffer}}));
+            std::vector<float> rows = blank(engine, 3);
+            std::vector<uint32_t> ids(3, kNone);
+            EXPECT_THROW(engine.greedy(3, 3, {}, ids.data(), rows.data(), {}), Error);
+            EXPECT_EQ(ids, std::vector<uint32_t>(3, kNone));
+            EXPECT_EQ(rows, blank(engine, 3));
+            EXPECT_EQ(engine.position(), 0u);
             std::vector<float> row = blank(engine);
             expect_dead(engine, row);
         }
