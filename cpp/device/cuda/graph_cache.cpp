@@ -94,13 +94,18 @@ RecordingKey key_of(const stream::CommandBuffer& commands) {
 Program make_program(const KernelLibrary& library, const stream::CommandBuffer& commands,
                      bool merge) {
     Program program;
-    program.order =
-        launches_of(order_of(commands), [&](const std::vector<uint32_t>& others, uint32_t d) {
+    program.order = launches_of(
+        order_of(commands),
+        [&](const std::vector<uint32_t>& others, uint32_t d) {
             return merge && KernelLibrary::mergeable(commands, others, d);
-        });
-    uint32_t used_counters = 0;
+        },
+        [&](uint32_t d) { return merge ? KernelLibrary::in_turn(commands, d) : 1; });
+    part_products(program.order, [&](uint32_t product, uint32_t attention) {
+        return KernelLibrary::is_gate_of(commands, product, attention);
+    });
+    KernelLibrary::Used used;
     for (const Launch& launch : program.order) {
-        program.launches.push_back(library.prepare(commands, launch.dispatches, used_counters));
+        program.launches.push_back(library.prepare(commands, launch, used));
     }
     return program;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cuda/launch_reads.h"
 #include "errors.h"
 #include "metal/kernels/args.h"
 #include "metal/kernels/cuda/launch_args.h"
@@ -15,7 +16,6 @@ using stream::CommandBuffer;
 using stream::Dispatch;
 
 constexpr uint32_t kCounters = 1u << 18;
-constexpr uint64_t kWideBlocks = 16;
 constexpr uint32_t kNormLongest = 8192, kNormShortest = 1024;
 
 struct OwnForm {
@@ -29,48 +29,10 @@ constexpr OwnForm kOwnForms[] = {
     {"attend_combine_gate_b16", "muser_combine_gate_128", LaunchForm::combine_gate},
     {"qk_norm_rope_store_f16", "muser_qk_store_128_f16", LaunchForm::qk_store},
 };
-// What the kernels of metal/kernels/cuda/attention.cu are written for.
-constexpr uint32_t kHeadDim = 128, kQueriesPerBlock = 4, kMostChunks = 512;
-
-[[noreturn]] void refuse(const Dispatch& dispatch, const std::string& what) {
-    const std::string kernel = dispatch.kernel ? dispatch.kernel->name : "?";
-    throw DeviceError("kernel '" + kernel + "': " + what, {{"device", "cuda"}, {"kernel", kernel}});
-}
-
-const CudaKernel& kernel_of(const Dispatch& dispatch) {
-    const auto* kernel = dynamic_cast<const CudaKernel*>(dispatch.kernel.get());
-    if (kernel == nullptr) refuse(dispatch, "it was not made by the cuda device");
-    return *kernel;
-}
-
-uint64_t address_of(const CommandBuffer& commands, const Dispatch& dispatch, uint32_t argument) {
-    for (uint32_t b = 0; b < dispatch.binding_count; ++b) {
-        const stream::Binding& binding = commands.bindings[dispatch.first_binding + b];
-        if (binding.argument != argument) continue;
-        if (!binding.buffer || binding.buffer->device_address == 0) {
-            refuse(dispatch, "argument " + std::to_string(argument) + " has no device memory");
-        }
-        if (binding.offset > binding.buffer->length) {
-            refuse(dispatch, "argument " + std::to_string(argument) + ": offset " +
-                                 std::to_string(binding.offset) + " is past the buffer's " +
-                                 std::to_string(binding.buffer->length) + " bytes");
-        }
-        return binding.buffer->device_address + binding.offset;
-    }
-    return 0;  // optional arguments at the end of a list may be left unbound
-}
-
-template <class Args>
-Args arguments(const CommandBuffer& commands, const Dispatch& dispatch) {
-    if (dispatch.args_length != sizeof(Args)) {
-        refuse(dispatch, "its arguments are " + std::to_string(dispatch.args_length) +
-                             " bytes, not " + std::to_string(sizeof(Args)));
-    }
-    Args args;
-    std::memcpy(&args, commands.arguments(dispatch), sizeof args);
-    return args;
-}
-
+// By ProductForm.
+constexpr const char* kProducts[] = {"muser_products_r32", "muser_products_long_r32",
+                                     "muser_products_wide_r32", "muser_products_silu_r32",
+                                     "muser_products_silu_small_r32"};
 bool is_product(const Dispatch& dispatch) {
     const auto* kernel = dynamic_cast<const CudaKernel*>(dispatch.kernel.get());
     return kernel != nullptr && kernel->form == LaunchForm::product;
@@ -101,14 +63,17 @@ KernelLibrary::KernelLibrary(GpuRef gpu, const std::string& code)
     }
     check(loaded, "cuModuleLoadData");
     repack_ = function("muser_repack_r32");
-    products_ = function("muser_products_r32");
-    wide_ = function("muser_products_wide_r32");
-    silu_ = function("muser_products_silu_r32");
-    if (!repack_ || !products_ || !wide_ || !silu_) {
+    store_attend_ = function("muser_store_attend_128_f16");
+    bool whole = repack_ != nullptr && store_attend_ != nullptr;
+    for (size_t form = 0; form < products_.size(); ++form) {
+        products_[form] = function(kProducts[form]);
+        whole = whole && products_[form] != nullptr;
+    }
+    if (!whole) {
         throw DeviceError("the kernel sources lack the cuda device's own kernels",
                           {{"device", "cuda"}});
     }
-    for (const CUfunction product : {products_, wide_, silu_}) {
+    for (const CUfunction product : products_) {
         check(gpu_->api->function_set(product, kFunctionMaxDynamicShared, gpu_->shared_bytes),
               "cuFuncSetAttribute");
     }
@@ -142,7 +107,7 @@ std::shared_ptr<const CudaKernel> KernelLibrary::find(std::string_view name) con
     if (const uint32_t type = product_type(name); type != 0) {
         const bool silu = name.starts_with("mul_mv_silu_");
         kernel->form = silu ? LaunchForm::silu_product : LaunchForm::product;
-        kernel->function = silu ? silu_ : products_;
+        kernel->function = products_[0];
         kernel->shape = r32_shape(type);
         return kernel;
     }
@@ -175,14 +140,16 @@ bool KernelLibrary::mergeable(const CommandBuffer& commands, const std::vector<u
     return a.cols == b.cols && a.columns == b.columns;
 }
 
-PreparedLaunch KernelLibrary::prepare(const CommandBuffer& commands,
-                                      const std::vector<uint32_t>& dispatches,
-                                      uint32_t& used_counters) const {
-    const Dispatch& first = commands.dispatches[dispatches.front()];
+PreparedLaunch KernelLibrary::prepare(const CommandBuffer& commands, const Launch& launch,
+                                      Used& used) const {
+    const Dispatch& first = commands.dispatches[launch.dispatches.front()];
     switch (kernel_of(first).form) {
         case LaunchForm::product:
         case LaunchForm::silu_product:
-            return prepare_products(commands, dispatches, used_counters);
+            return prepare_products(commands, launch, used);
+        case LaunchForm::qk_store:
+            if (launch.dispatches.size() > 1) return prepare_attention(commands, launch, used);
+            return prepare_catalogue(commands, first);
         default:
             return prepare_catalogue(commands, first);
     }
@@ -227,6 +194,21 @@ void KernelLibrary::choose_form(const CommandBuffer& commands, const Dispatch& d
     launch.function = kernel.fast;
 }
 
+uint64_t KernelLibrary::take_counters(uint32_t count, Used& used) const {
+    if (count > kCounters) {
+        throw DeviceError("a launch needs " + std::to_string(count) + " counters, more than the " +
+                              std::to_string(kCounters) + " there are",
+                          {{"device", "cuda"},
+                           {"found", std::to_string(count)},
+                           {"expected", std::to_string(kCounters)}});
+    }
+    count += count % 2;  // pairs of them are read and written together
+    if (used.counters + count > kCounters) used.counters = 0;
+    const uint64_t at = counters_.address() + uint64_t{used.counters} * 4;
+    used.counters += count;
+    return at;
+}
+
 PreparedLaunch KernelLibrary::prepare_catalogue(const CommandBuffer& commands,
                                                 const Dispatch& dispatch) const {
     const CudaKernel& kernel = kernel_of(dispatch);
@@ -245,69 +227,6 @@ PreparedLaunch KernelLibrary::prepare_catalogue(const CommandBuffer& commands,
         std::memcpy(launch.storage.data() + first + i * 8, &address, 8);
         launch.params.push_back(launch.storage.data() + first + i * 8);
     }
-    return launch;
-}
-
-PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands,
-                                               const std::vector<uint32_t>& dispatches,
-                                               uint32_t& used_counters) const {
-    MuserProductArgs all{};
-    uint32_t grid = 0;
-    uint32_t pieces = 0;
-    uint32_t pairs = 0;
-    uint32_t columns = 1;
-    const Dispatch& front = commands.dispatches[dispatches.front()];
-    const bool silu = kernel_of(front).form == LaunchForm::silu_product;
-    // Two groups to a block where that leaves every multiprocessor several blocks.
-    uint64_t all_groups = 0;
-    for (const uint32_t d : dispatches) {
-        const auto args = arguments<MatVecArgs>(commands, commands.dispatches[d]);
-        all_groups += (args.rows + kGroupRows - 1) / kGroupRows;
-    }
-    const bool wide =
-        !silu && all_groups >= kWideBlocks * static_cast<uint64_t>(gpu_->multiprocessors);
-    for (const uint32_t d : dispatches) {
-        const Dispatch& dispatch = commands.dispatches[d];
-        const R32Shape& shape = *kernel_of(dispatch).shape;
-        const auto args = arguments<MatVecArgs>(commands, dispatch);
-        MuserProductPart& part = all.part[all.parts++];
-        uint32_t next = 1;
-        part.weight = address_of(commands, dispatch, next++);
-        if (silu) part.weight2 = address_of(commands, dispatch, next++);
-        part.form = address_of(commands, dispatch, next++);
-        part.y = address_of(commands, dispatch, next++);
-        if (silu && args.blocks != 0) {
-            part.y_form = address_of(commands, dispatch, next++);
-            part.y_blocks = args.blocks;
-            const uint32_t needed = args.blocks * args.columns;
-            if (needed > kCounters) refuse(dispatch, "too many columns");
-            if (used_counters + needed > kCounters) used_counters = 0;
-            part.counters = counters_.address() + uint64_t{used_counters} * 4;
-            used_counters += needed;
-        }
-        part.rows = args.rows;
-        part.type = shape.type;
-        part.first_block = grid;
-        const uint32_t groups = (args.rows + kGroupRows - 1) / kGroupRows;
-        grid += wide ? (groups + 1) / 2 : groups;
-        pieces = std::max(pieces, shape.pieces);
-        pairs = std::max(pairs, shape.pairs);
-        all.blocks = args.cols / 256;
-        columns = args.columns;
-    }
-    const ProductPlan plan = plan_product(all.blocks, pieces, pairs, wide || silu ? 2 : 1,
-                                          static_cast<uint32_t>(gpu_->shared_bytes));
-    all.span = plan.span;
-    all.stage_bytes = plan.stage_bytes;
-
-    PreparedLaunch launch;
-    launch.function = silu ? silu_ : wide ? wide_ : products_;
-    launch.grid = {grid, columns, 1};
-    launch.block = {32 * plan.warps, 1, 1};
-    launch.shared_bytes = plan.shared_bytes;
-    launch.storage.resize(sizeof all);
-    std::memcpy(launch.storage.data(), &all, sizeof all);
-    launch.params = {launch.storage.data()};
     return launch;
 }
 

@@ -11,6 +11,9 @@
 #include "device/command_stream.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/layout.h"
+#include "device/cuda/order.h"
+
+struct MuserProductArgs;
 
 namespace muser::device::cuda {
 
@@ -58,10 +61,23 @@ class KernelLibrary {
     // Whether dispatch d may join the launch of the others, which follow the same dispatches.
     static bool mergeable(const stream::CommandBuffer& commands,
                           const std::vector<uint32_t>& others, uint32_t d);
-    // `used_counters` runs over the launches of a command buffer. DeviceError naming kernel and
-    // argument for a dispatch that cannot run.
-    PreparedLaunch prepare(const stream::CommandBuffer& commands,
-                           const std::vector<uint32_t>& dispatches, uint32_t& used_counters) const;
+    // How many dispatches from d on are one launch if each follows the one in front: 3 where norm,
+    // store, attention and combination of one layer have a kernel together, else 1.
+    static uint32_t in_turn(const stream::CommandBuffer& commands, uint32_t d);
+    // What the launches of a command buffer have taken of the counters, in turn; those far apart
+    // may have the same.
+    struct Used {
+        uint32_t counters = 0;
+        // Of products that attention counts: the address of their counter, and the count.
+        uint64_t done = 0;
+        uint32_t done_groups = 0;
+    };
+    // DeviceError naming kernel and argument for a dispatch that cannot run.
+    PreparedLaunch prepare(const stream::CommandBuffer& commands, const Launch& launch,
+                           Used& used) const;
+    // Whether the combination of the attention that begins at `attention` is the only one of its
+    // three dispatches that reads what product d makes.
+    static bool is_gate_of(const stream::CommandBuffer& commands, uint32_t d, uint32_t attention);
 
   private:
     CUfunction function(const std::string& name) const;  // null: not there
@@ -69,24 +85,22 @@ class KernelLibrary {
                                      const stream::Dispatch& dispatch) const;
     void choose_form(const stream::CommandBuffer& commands, const stream::Dispatch& dispatch,
                      PreparedLaunch& launch) const;
-    PreparedLaunch prepare_products(const stream::CommandBuffer& commands,
-                                    const std::vector<uint32_t>& dispatches,
-                                    uint32_t& used_counters) const;
+    PreparedLaunch prepare_products(const stream::CommandBuffer& commands, const Launch& launch,
+                                    Used& used) const;
+
+    PreparedLaunch prepare_attention(const stream::CommandBuffer& commands, const Launch& launch,
+                                     Used& used) const;
+    // The rows that the attention which begins at dispatch `attention` reads: for the products
+    // before it.
+    static void add_rows(const stream::CommandBuffer& commands, uint32_t attention,
+                         MuserProductArgs& args);
+    uint64_t take_counters(uint32_t count, Used& used) const;
 
     GpuRef gpu_;
     CUmodule module_ = nullptr;
-    CUfunction repack_ = nullptr, products_ = nullptr, wide_ = nullptr, silu_ = nullptr;
-    DeviceMemory counters_;  // of the silu products; zero between launches
+    CUfunction repack_ = nullptr, store_attend_ = nullptr;
+    std::array<CUfunction, 5> products_{};  // by ProductForm
+    DeviceMemory counters_;  // of blocks that count each other; zero between launches
 };
-
-// How a product's blocks use the multiprocessor: warps, superblocks between two combinations, and
-// shared memory. For tests apart from the library.
-struct ProductPlan {
-    uint32_t warps = 2, span = 2, stage_bytes = 0, shared_bytes = 0;
-};
-// blocks: superblocks of a row; pieces, pairs: the most of the launch's types; groups: of rows that
-// a block takes, 1 or 2.
-ProductPlan plan_product(uint32_t blocks, uint32_t pieces, uint32_t pairs, uint32_t groups,
-                         uint32_t shared_limit);
 
 }  // namespace muser::device::cuda

@@ -117,9 +117,9 @@ void Runner::launch(Flight& flight) {
 // The stream orders more than the recording asks for.
 void Runner::launch_in_turn(const Flight& flight) {
     const stream::CommandBuffer& commands = *flight.commands;
-    uint32_t used_counters = 0;
+    KernelLibrary::Used used;
     for (uint32_t d = 0; d < commands.dispatches.size(); ++d) {
-        PreparedLaunch launch = flight.library->prepare(commands, {d}, used_counters);
+        PreparedLaunch launch = flight.library->prepare(commands, {{d}, {}}, used);
         check(gpu_->api->launch(launch.function, launch.grid[0], launch.grid[1], launch.grid[2],
                                 launch.block[0], launch.block[1], launch.block[2],
                                 launch.shared_bytes, stream_, launch.params.data(), nullptr),

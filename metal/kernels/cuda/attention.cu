@@ -1,39 +1,19 @@
 // Decode attention where head_dim is 128 and planes are f16 (docs/numerics.md §4): what
 // attend_chunks_gqa_f16, attend_combine_gate_b16 and qk_norm_rope_store_f16 do, with more blocks,
-// loads that do not wait for each other, and values kept in registers.
-#include "../attention.h"
-#include "../head_norm.h"
-#include "grid.cuh"
+// loads that do not wait for each other, and values kept in registers. All three in one launch:
+// store_attend.cu.
+#include "attention_128.cuh"
 
-#define MUSER_D 128      // head_dim
-#define MUSER_QUERIES 4  // query heads of a block
-#define MUSER_MOST_CHUNKS 512
 #define MUSER_ROWS_AHEAD 32  // partial rows that a thread of the combination has on their way
 
-static __device__ __forceinline__ Eight halves_to_floats(uint4 packed) {
-    const uint words[4] = {packed.x, packed.y, packed.z, packed.w};
-    Eight out;
-#pragma unroll
-    for (uint i = 0; i < 4; ++i) {
-        out.v[2 * i] = MUSER_HALF_BITS_FLOAT(words[i] & 0xffffu);
-        out.v[2 * i + 1] = MUSER_HALF_BITS_FLOAT(words[i] >> 16);
-    }
-    return out;
-}
-
-// Grid: chunks (a bucket's), KV heads, quarters of a KV head's queries. A warp holds eight keys in
-// registers and meets four query heads with them; the values are on their way to shared memory.
-// Three blocks to a multiprocessor: a window of 2,048 is one wave on 132 of them.
+// Grid: chunks (a bucket's), KV heads, quarters of a KV head's queries. Three blocks to a
+// multiprocessor: a window of 2,048 is one wave on 132 of them.
 extern "C" __global__ void __launch_bounds__(256, 3)
     muser_attend_128_f16(const AttendArgs args, const StepValues* step, const float* q,
                          const ushort* keys, const ushort* values, float* partials) {
-    __shared__ uint4 value_rows[MUSER_CHUNK * MUSER_D / 8];
-    __shared__ float4 queries[MUSER_QUERIES * MUSER_D / 4];
-    __shared__ float scores[MUSER_QUERIES * MUSER_CHUNK];
+    __shared__ AttendShared shared;
     muser_enter();
     const uint tid = threadIdx.x;
-    const uint lane = tid & 31u;
-    const uint simd = tid >> 5;
     const KvView* view = kv_view(step, args.view);
     if (blockIdx.x >= view->chunks) return;
     const Chunk chunk = chunk_of(view, blockIdx.x);
@@ -41,72 +21,20 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     const uint width = args.kv_heads * MUSER_D;
     const uint first_head = kv_head * (args.heads / args.kv_heads) + MUSER_QUERIES * blockIdx.z;
 
-    const uint slot = 8 * simd + lane / 4;
-    const uint quarter = lane % 4;
-    const bool here = slot >= chunk.first && slot < chunk.end;
-    const size_t row =
-        here ? slot_element(view, chunk, slot, args.capacity, width, kv_head, MUSER_D) : 0;
-    uint4 key[4];
-#pragma unroll
-    for (uint i = 0; i < 4; ++i) {
-        key[i] = here ? *reinterpret_cast<const uint4*>(keys + row + 32 * i + 8 * quarter)
-                      : make_uint4(0, 0, 0, 0);
-        if (here) {
-            copy_16_async(&value_rows[slot * (MUSER_D / 8) + 4 * i + quarter],
-                          values + row + 32 * i + 8 * quarter);
-        }
+    const KeyPlace place = key_place(tid);
+    uint4 key[4] = {};
+    if (place.slot >= chunk.first && place.slot < chunk.end) {
+        const size_t row =
+            slot_element(view, chunk, place.slot, args.capacity, width, kv_head, MUSER_D);
+        ask_for_row(shared, place, row, keys, values, key);
     }
     if (tid < MUSER_QUERIES * MUSER_D / 4) {
-        queries[tid] = reinterpret_cast<const float4*>(q + first_head * MUSER_D)[tid];
+        shared.queries[tid] = reinterpret_cast<const float4*>(q + first_head * MUSER_D)[tid];
     }
     __syncthreads();
-#pragma unroll
-    for (uint h = 0; h < MUSER_QUERIES; ++h) {
-        Eight part = no_partials();
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) {
-            const float4 a = queries[h * (MUSER_D / 4) + 8 * i + 2 * quarter];
-            const float4 b = queries[h * (MUSER_D / 4) + 8 * i + 2 * quarter + 1];
-            Eight x;
-            x.v[0] = a.x;
-            x.v[1] = a.y;
-            x.v[2] = a.z;
-            x.v[3] = a.w;
-            x.v[4] = b.x;
-            x.v[5] = b.y;
-            x.v[6] = b.z;
-            x.v[7] = b.w;
-            part = add_products(part, x, halves_to_floats(key[i]));
-        }
-        const float score = score_tree(part) * args.scale;
-        if (quarter == 0) scores[MUSER_CHUNK * h + slot] = score;
-    }
-    wait_for_copies();
-    __syncthreads();
-
-    float* partial =
-        partials + (static_cast<size_t>(blockIdx.x) * args.heads + first_head) * (2 + MUSER_D);
-    if (simd < MUSER_QUERIES) {
-        softmax_chunk(scores + MUSER_CHUNK * simd, chunk, partial + simd * (2 + MUSER_D), lane);
-    }
-    __syncthreads();
-
-    // Two dims of one head per thread.
-    const uint h = tid / 64;
-    const uint pair = tid % 64;
-    const uint* rows = reinterpret_cast<const uint*>(value_rows) + pair;
-    float first = 0.0f;
-    float second = 0.0f;
-#pragma unroll 8
-    for (uint k = chunk.first; k < chunk.end; ++k) {
-        const float p = scores[MUSER_CHUNK * h + k];
-        const uint v = rows[k * (MUSER_D / 2)];
-        first = MUSER_FMA(p, MUSER_HALF_BITS_FLOAT(v & 0xffffu), first);
-        second = MUSER_FMA(p, MUSER_HALF_BITS_FLOAT(v >> 16), second);
-    }
-    float* out = partial + h * (2 + MUSER_D) + 2;
-    out[2 * pair] = first;
-    out[2 * pair + 1] = second;
+    attend_chunk(
+        shared, key, chunk, args.scale,
+        partials + (static_cast<size_t>(blockIdx.x) * args.heads + first_head) * (2 + MUSER_D));
 }
 
 // A block has two heads, that is one activation block. The chunks' factors are made once per head.
@@ -200,29 +128,9 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
     for (uint i = 0; i < 4; ++i) x[i] = row[lane + 32 * i];
     if (is_q || is_k) {
-        float c[4];
-        float s[4];
-        if (args.rope != 0) {
-#pragma unroll
-            for (uint i = 0; i < 4; ++i) {
-                c[i] = step->rope_cos[(lane + 32 * i) / 2];
-                s[i] = step->rope_sin[(lane + 32 * i) / 2];
-            }
-        }
-        float sum = 0.0f;
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) sum = MUSER_FMA(x[i], x[i], sum);
-        const float scale = norm_scale(simd_tree_sum(sum), MUSER_D, args.eps);
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) {
-            const float mine = (x[i] * scale) * weight[i];
-            const float other = simd_shuffle_xor(mine, static_cast<ushort>(1));
-            x[i] = mine;
-            if (args.rope != 0) {
-                x[i] = (lane & 1) == 0 ? MUSER_FMA(mine, c[i], -(other * s[i]))
-                                       : MUSER_FMA(other, s[i], mine * c[i]);
-            }
-        }
+        HeadRotation rotation;
+        if (args.rope != 0) rotation = head_rotation(step, lane);
+        norm_and_rotate(x, weight, args.eps, args.rope != 0, rotation, lane);
         if (is_q) {
             float* to = q + static_cast<size_t>(unit) * MUSER_D;
 #pragma unroll

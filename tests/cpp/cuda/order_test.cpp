@@ -190,25 +190,107 @@ TEST(Order, RandomRecordingsReachWhatTheirBarriersSay) {
     }
 }
 
+// Merges whatever it may; `turns` says how many dispatches each could begin a launch of.
+std::vector<Launch> launches(Recording& r, std::vector<uint32_t> turns = {}) {
+    return launches_of(
+        order_of(r.done()), [](const std::vector<uint32_t>&, uint32_t) { return true; },
+        [&](uint32_t d) { return d < turns.size() ? turns[d] : 1; });
+}
+
 TEST(Launches, MergeWhatFollowsTheSame) {
     Recording r(1);
     r.encoder(true).dispatch({0}).barrier().dispatch({0}).dispatch({0}).dispatch({0}).barrier();
     r.dispatch({0});
-    const auto all = [](const std::vector<uint32_t>&, uint32_t) { return true; };
-    const auto launches = launches_of(order_of(r.done()), all);
-    ASSERT_EQ(launches.size(), 3u);
-    EXPECT_EQ(launches[1].dispatches, (std::vector<uint32_t>{1, 2, 3}));
-    EXPECT_EQ(launches[1].after, (std::vector<uint32_t>{0}));
-    EXPECT_EQ(launches[2].after, (std::vector<uint32_t>{1}));
+    const auto found = launches(r);
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[1].dispatches, (std::vector<uint32_t>{1, 2, 3}));
+    EXPECT_EQ(found[1].after, (std::vector<uint32_t>{0}));
+    EXPECT_EQ(found[2].after, (std::vector<uint32_t>{1}));
 }
 
 TEST(Launches, NeverMergeWhatIsOrdered) {
     Recording r(1);
     r.encoder(false).dispatch({0}).dispatch({0}).dispatch({0});
-    const auto all = [](const std::vector<uint32_t>&, uint32_t) { return true; };
-    const auto launches = launches_of(order_of(r.done()), all);
-    ASSERT_EQ(launches.size(), 3u);
-    EXPECT_EQ(launches[2].after, (std::vector<uint32_t>{1}));
+    const auto found = launches(r);
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[2].after, (std::vector<uint32_t>{1}));
+}
+
+TEST(Launches, KeepAChainTogetherThatKernelsCanRunInTurn) {
+    Recording r(1);
+    r.encoder(false).dispatch({0}).dispatch({0}).dispatch({0}).dispatch({0}).dispatch({0});
+    const auto found = launches(r, {1, 3});
+    ASSERT_EQ(found.size(), 3u);
+    EXPECT_EQ(found[1].dispatches, (std::vector<uint32_t>{1, 2, 3}));
+    EXPECT_EQ(found[1].after, (std::vector<uint32_t>{0}));
+    EXPECT_EQ(found[2].dispatches, (std::vector<uint32_t>{4}));
+    EXPECT_EQ(found[2].after, (std::vector<uint32_t>{1}));
+}
+
+// A barrier that is missing between two of them, or one too many dispatches in front: no chain.
+TEST(Launches, LeaveApartWhatIsNoChain) {
+    Recording r(1);
+    r.encoder(true).dispatch({0}).barrier().dispatch({0}).dispatch({0}).barrier().dispatch({0});
+    const auto found = launches_of(
+        order_of(r.done()), [](const std::vector<uint32_t>&, uint32_t) { return false; },
+        [](uint32_t d) { return d == 1   ? 3u
+                                : d == 2 ? 2u
+                                         : 1u; });
+    ASSERT_EQ(found.size(), 4u);
+    EXPECT_EQ(found[3].after, (std::vector<uint32_t>{1, 2}));
+}
+
+// A norm, four products of which the last is the gate's, attention in three dispatches, a product.
+void record_attention(Recording& r) {
+    r.encoder(true).dispatch({0}).barrier();
+    r.dispatch({0}).dispatch({0}).dispatch({0}).dispatch({0}).barrier();
+    r.dispatch({0}).barrier().dispatch({0}).barrier().dispatch({0}).barrier();
+    r.dispatch({0});
+}
+
+TEST(Launches, PartTheProductThatOnlyTheEndOfAttentionNeeds) {
+    Recording r(1);
+    record_attention(r);
+    auto found = launches(r, {1, 1, 1, 1, 1, 3});
+    ASSERT_EQ(found.size(), 4u);
+    part_products(found, [](uint32_t d, uint32_t attention) {
+        EXPECT_EQ(attention, 5u);
+        return d == 4;
+    });
+    ASSERT_EQ(found.size(), 5u);
+    EXPECT_EQ(found[1].dispatches, (std::vector<uint32_t>{1, 2, 3}));
+    EXPECT_TRUE(found[1].counted);
+    EXPECT_EQ(found[1].attention, 5u);
+    EXPECT_EQ(found[2].dispatches, (std::vector<uint32_t>{4}));
+    EXPECT_EQ(found[2].after, (std::vector<uint32_t>{1}));
+    EXPECT_TRUE(found[2].beside_attention);
+    EXPECT_EQ(found[3].after, (std::vector<uint32_t>{2}));
+    EXPECT_TRUE(found[3].counts_products);
+    EXPECT_EQ(found[4].after, (std::vector<uint32_t>{3}));
+    EXPECT_FALSE(found[0].counted || found[4].counted || found[4].counts_products);
+}
+
+TEST(Launches, PartNothingWithoutAReason) {
+    const auto unmoved = [](const std::vector<Launch>& all) {
+        for (const Launch& launch : all) {
+            EXPECT_FALSE(launch.counted || launch.beside_attention || launch.counts_products);
+        }
+        return all.size() == 4;
+    };
+    Recording r(1);
+    record_attention(r);
+    auto none = launches(r, {1, 1, 1, 1, 1, 3});
+    part_products(none, [](uint32_t, uint32_t) { return false; });
+    EXPECT_TRUE(unmoved(none));
+    auto every = launches(r, {1, 1, 1, 1, 1, 3});
+    part_products(every, [](uint32_t, uint32_t) { return true; });
+    EXPECT_TRUE(unmoved(every));
+    EXPECT_EQ(every[1].dispatches, (std::vector<uint32_t>{1, 2, 3, 4}));
+    // Something else follows the products, too.
+    auto shared = launches(r, {1, 1, 1, 1, 1, 3});
+    shared[3].after.insert(shared[3].after.begin(), 1);
+    part_products(shared, [](uint32_t d, uint32_t) { return d == 4; });
+    EXPECT_TRUE(unmoved(shared));
 }
 
 }  // namespace
