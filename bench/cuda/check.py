@@ -38,6 +38,16 @@ def rows(path: Path, tokens: int, **settings: Any) -> list[bytes]:
         return [engine.decode_token(t).tobytes() for t in TOKENS[:tokens]]
 
 
+def lane(path: Path, device: str) -> list[bytes]:
+    """Known tokens, ids chosen on the device, and a step after going back."""
+    config = muser.Config(device=device, schedule="lean", context=256)
+    with muser.load(path, config=config) as engine:
+        known = engine.teacher_forced(TOKENS[:48])
+        engine.rollback(20)
+        ids, chosen = engine.greedy(TOKENS[5], 70, rows=True)
+        return [known.tobytes(), ids.tobytes(), chosen.tobytes()]
+
+
 def first_difference(path: Path, step: int, settings: dict[str, Any]) -> str:
     engines = [
         muser.load(path, config=muser.Config(device=d, allow_inexact=True, context=256, **settings))
@@ -105,20 +115,14 @@ def main() -> int:
                     if failures <= 6:
                         print("   ", first_difference(file, bad[0], setting), flush=True)
             print(f"{types}: done after {time.monotonic() - started:.1f} s", flush=True)
-        path = Path(folder) / "lane.gguf"
-        fixtures.write("tiny", path, types="mix")
-        lanes = []
-        for device in ("cpu", "cuda"):
-            config = muser.Config(device=device, schedule="lean", context=256)
-            with muser.load(path, config=config) as engine:
-                lane = engine.teacher_forced(TOKENS[:48]).tobytes()
-                engine.rollback(20)
-                again = engine.decode_token(TOKENS[5]).tobytes()
-                lanes.append((lane, again))
-        cases += 1
-        if lanes[0] != lanes[1]:
-            failures += 1
-            print("teacher-forced lane and rollback DIFFER", flush=True)
+        for head_dim in (64, 128):
+            path = Path(folder) / f"lane-{head_dim}.gguf"
+            fixtures.write("tiny", path, types="mix", head_dim=head_dim)
+            lanes = [lane(path, device) for device in ("cpu", "cuda")]
+            cases += 1
+            if lanes[0] != lanes[1]:
+                failures += 1
+                print(f"lanes and rollback DIFFER at head_dim {head_dim}", flush=True)
     print(f"{cases} cases, {failures} failures", flush=True)
     return 1 if failures else 0
 

@@ -1,6 +1,6 @@
 """Decoding a file on the GPU: load time against `cat`, hashes against cpu, tok/s and bytes/s.
 
-    python bench/cuda/decode.py FILE [--hash-steps 64] [--steps 200] [--depth 2048] [--llama FOLDER]
+    python bench/cuda/decode.py FILE [--hash-steps 64] [--depth 2048] [--llama FOLDER]
 
 FOLDER has llama.cpp's sources and, in b/bin, its shared libraries built for CUDA. Prints one JSON
 object per measurement.
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,37 @@ def say(what: str, **facts: Any) -> None:
     print(json.dumps({"what": what, **facts}), flush=True)
 
 
+LANE = 64  # steps of one measurement, and the position of the shallow ones
+DEEP_STEPS = 16
+
+
 def tokens(count: int, vocab: int) -> list[int]:
     return [(7919 * i * i + 104729 * i + 11) % vocab for i in range(count)]
 
 
-def greedy(engine: muser.Engine, steps: int, token: int) -> tuple[float, int]:
-    """Seconds per token of the whole loop, argmax on the host included; the last token."""
+def chosen_on_the_device(engine: muser.Engine) -> None:
+    engine.greedy(17, LANE)
+
+
+def with_rows(engine: muser.Engine) -> None:
+    engine.greedy(17, LANE, rows=True)
+
+
+def chosen_by_the_host(engine: muser.Engine) -> None:
     row = np.empty(engine.vocab, np.float32)
-    started = time.perf_counter()
-    for _ in range(steps):
+    token = 17
+    for _ in range(LANE):
         token = int(np.argmax(engine.decode_token(token, out=row)))
-    return (time.perf_counter() - started) / steps, token
+
+
+def known_tokens(engine: muser.Engine) -> None:
+    engine.teacher_forced(tokens(LANE, engine.vocab))
+
+
+def against(cpu: muser.Engine, fed: list[int], hashes: list[str], name: str) -> None:
+    first = cpu.position
+    bad = [i for i, t in enumerate(fed) if muser.row_sha256(cpu.decode_token(t)) != hashes[i]]
+    say(name, first=first, steps=len(fed), different=bad, last=hashes[-1])
 
 
 def profile(engine: muser.Engine, token: int) -> None:
@@ -60,34 +81,26 @@ def profile(engine: muser.Engine, token: int) -> None:
     )
 
 
-def measure(engine: muser.Engine, name: str, steps: int, weight_bytes: float) -> float:
+def measure(
+    engine: muser.Engine, name: str, loop: Callable[[muser.Engine], None], weight_bytes: float
+) -> float:
+    """Tokens per second of 64 steps from where the engine is, again and again from there."""
     times = []
-    token = 17
-    greedy(engine, 4, token)
-    for _ in range(5):
-        seconds, token = greedy(engine, steps // 5, token)
-        times.append(seconds)
-    best = min(times)
-    middle = sorted(times)[2]
+    for _ in range(8):
+        started = time.perf_counter()
+        loop(engine)
+        times.append((time.perf_counter() - started) / LANE)
+        engine.rollback(LANE)
+    middle = sorted(times[1:])[3]  # the first is warm-up
     say(
         name,
         position=engine.position,
         ms=round(1e3 * middle, 4),
         tok_s=round(1 / middle, 2),
-        best_tok_s=round(1 / best, 2),
+        best_tok_s=round(1 / min(times), 2),
         tb_s=round(weight_bytes / middle / 1e12, 3),
     )
     return 1 / middle
-
-
-def measure_lane(engine: muser.Engine) -> None:
-    """64 known tokens without waits between: the device's own time per token."""
-    known = tokens(64, engine.vocab)
-    engine.teacher_forced(known)
-    started = time.perf_counter()
-    engine.teacher_forced(known)
-    seconds = (time.perf_counter() - started) / len(known)
-    say("teacher_forced", ms=round(1e3 * seconds, 4), position=engine.position)
 
 
 def llama_speeds(folder: str, file: str, depth: int) -> dict[str, Any]:
@@ -112,7 +125,6 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--schedule", default="lean")
     parser.add_argument("--hash-steps", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--depth", type=int, default=0)
     parser.add_argument("--llama", metavar="FOLDER", help="compare with llama.cpp built there")
     parser.add_argument("--no-cat", action="store_true", help="do not time `cat FILE`")
@@ -133,6 +145,11 @@ def main() -> int:
     bytes_per_token = float(info["bytes_per_token"])
     say("file", bytes_per_token=bytes_per_token, device=engine.device["description"])
 
+    def go_to(position: int) -> None:
+        while engine.position < position:
+            count = min(LANE, position - engine.position)
+            engine.teacher_forced(tokens(count, engine.vocab))
+
     known = tokens(arguments.hash_steps, engine.vocab)
     hashes = [muser.row_sha256(engine.decode_token(t)) for t in known]
     if arguments.no_cpu and hashes:
@@ -141,29 +158,31 @@ def main() -> int:
         cpu_config = muser.Config(device="cpu", schedule="lean", context=4096)
         with muser.load(arguments.file, config=cpu_config) as cpu:
             started = time.perf_counter()
-            bad = [
-                i for i, t in enumerate(known) if muser.row_sha256(cpu.decode_token(t)) != hashes[i]
-            ]
-            cpu_seconds = (time.perf_counter() - started) / len(known)
-        say(
-            "hashes_against_cpu",
-            steps=len(known),
-            different=bad,
-            last=hashes[-1],
-            cpu_tok_s=round(1 / cpu_seconds, 2),
-        )
+            against(cpu, known, hashes, "hashes_against_cpu")
+            say("cpu", tok_s=round(len(known) / (time.perf_counter() - started), 2))
+            if arguments.depth:
+                # Through the wrap of the ring, from the same state.
+                go_to(arguments.depth - DEEP_STEPS // 2)
+                cpu.restore(engine.snapshot())
+                deep = known[:DEEP_STEPS]
+                found = [muser.row_sha256(engine.decode_token(t)) for t in deep]
+                against(cpu, deep, found, "hashes_against_cpu_at_depth")
     rate = read_rate(0, 8.0)["tb_s"] * 1e12
-    speed = measure(engine, "greedy", arguments.steps, bytes_per_token)
-    say("plain_read", tb_s=round(rate / 1e12, 3), share=round(speed * bytes_per_token / rate, 3))
-    measure_lane(engine)
-    profile(engine, 17)
+    deep = float("nan")
     if arguments.depth:
-        while engine.position < arguments.depth:
-            count = min(64, arguments.depth - engine.position)
-            engine.teacher_forced(tokens(count, engine.vocab))
-        deep = measure(engine, "greedy_at_depth", arguments.steps, bytes_per_token)
-        say("depth", slower=round(1 - deep / speed, 4))
+        go_to(arguments.depth)
+        engine.rollback(engine.position - arguments.depth)
+        deep = measure(engine, "greedy_at_depth", chosen_on_the_device, bytes_per_token)
         profile(engine, 17)
+    engine.reset()
+    go_to(LANE)
+    speed = measure(engine, "greedy", chosen_on_the_device, bytes_per_token)
+    say("plain_read", tb_s=round(rate / 1e12, 3), share=round(speed * bytes_per_token / rate, 3))
+    say("depth", slower=round(1 - deep / speed, 4))
+    measure(engine, "greedy_with_rows", with_rows, bytes_per_token)
+    measure(engine, "greedy_by_the_host", chosen_by_the_host, bytes_per_token)
+    measure(engine, "known_tokens_with_rows", known_tokens, bytes_per_token)
+    profile(engine, 17)
     engine.close()
     if arguments.llama:
         llama = llama_speeds(arguments.llama, arguments.file, arguments.depth)
