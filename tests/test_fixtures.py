@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import muser
 from muser import fixtures
 from muser.errors import MuserError
 from muser.fixtures import cache, fill, writer
@@ -371,6 +372,7 @@ def test_a_disk_that_fills_up_is_the_same_error(tmp_path: Path) -> None:
         ("huge", {}, "no fixture kind named 'huge'"),
         ("tiny", {"types": "q3_K"}, "no weight types named 'q3_K'"),
         ("tiny", {"head_dim": 24}, "head_dim 24"),
+        ("tiny", {"heads": 5}, "5 query heads"),
     ],
 )
 def test_requests_that_make_no_model(
@@ -381,6 +383,14 @@ def test_requests_that_make_no_model(
     assert isinstance(caught.value, MuserError)
     assert set(caught.value.facts) >= {"found", "expected"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_number_of_query_heads(tmp_path: Path) -> None:
+    path = tmp_path / "f.gguf"
+    fixtures.write("tiny", path, types="q4_K", head_dim=128, heads=16)
+    with muser.load(path) as engine:
+        assert (engine.geometry["heads"], engine.geometry["kv_heads"]) == (16, 2)
+        assert engine.decode_token(3).shape == (engine.vocab,)
 
 
 def test_rows_that_do_not_fill_blocks_are_refused() -> None:

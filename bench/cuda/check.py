@@ -86,9 +86,10 @@ def main() -> int:
         for types in arguments.types.split(","):
             path = Path(folder) / f"{types}.gguf"
             fixtures.write("tiny", path, types=types)
-            # Heads of the real model's width: what the device has kernels of its own for.
+            # Heads of the real model's width, eight to a KV head: what the device has kernels of
+            # its own for.
             wide = Path(folder) / f"{types}-h128.gguf"
-            fixtures.write("tiny", wide, types=types, head_dim=128)
+            fixtures.write("tiny", wide, types=types, head_dim=128, heads=16)
             named = arguments.schedules.split(",") if arguments.schedules else schedules
             settings = [(path, {"schedule": s}) for s in named]
             settings += [(wide, {"schedule": s}) for s in named if s in ("baseline", "lean")]
