@@ -9,9 +9,7 @@ struct Eight {
     float v[8];
 };
 
-static inline Eight load_eight(device const float* at) {
-    const float4 a = *reinterpret_cast<device const float4*>(at);
-    const float4 b = *reinterpret_cast<device const float4*>(at + 4);
+static inline Eight as_eight(float4 a, float4 b) {
     Eight out;
     out.v[0] = a.x;
     out.v[1] = a.y;
@@ -22,6 +20,11 @@ static inline Eight load_eight(device const float* at) {
     out.v[6] = b.z;
     out.v[7] = b.w;
     return out;
+}
+
+static inline Eight load_eight(device const float* at) {
+    return as_eight(*reinterpret_cast<device const float4*>(at),
+                    *reinterpret_cast<device const float4*>(at + 4));
 }
 
 static inline void store_eight(device float* at, Eight x) {

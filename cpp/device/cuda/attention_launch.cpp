@@ -67,7 +67,7 @@ uint32_t KernelLibrary::in_turn(const CommandBuffer& commands, uint32_t d) {
     const Trio trio = trio_at(commands, d);
     const AttendArgs& args = trio.args;
     const bool shape = args.head_dim == kHeadDim &&
-                       args.heads % (args.kv_heads * kQueriesPerBlock) == 0 &&
+                       queries_of_block(args.heads, args.kv_heads) != 0 &&
                        args.capacity / MUSER_CHUNK + 2 <= kMostChunks;
     const auto same = [](const AttendArgs& a, const auto& b) {
         return a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
@@ -122,17 +122,18 @@ PreparedLaunch KernelLibrary::prepare_attention(const CommandBuffer& commands, c
             if (touches(commands, commands.dispatches[d], buffer)) all.early = 0;
         }
     }
-    const uint32_t quarters = all.heads / all.kv_heads / kQueriesPerBlock;
-    all.counters = take_counters(all.kv_heads * quarters + 1, used);
+    const uint32_t groups = all.heads / queries_of_block(all.heads, all.kv_heads);
+    all.counters = take_counters(groups + 1, used);
     if (launch.counts_products) {
         all.done = used.done;
         all.groups = used.done_groups;
+        all.gates = used.gates;
     }
 
     PreparedLaunch out;
     out.function = store_attend_;
-    out.grid = {trio.chunks.groups.x, all.kv_heads, quarters};
-    out.block = {256, 1, 1};
+    out.grid = {trio.chunks.groups.x * groups + all.heads / 2, 1, 1};
+    out.block = {32 * (kMostQueries + 2), 1, 1};
     out.storage.resize(sizeof all);
     std::memcpy(out.storage.data(), &all, sizeof all);
     out.params = {out.storage.data()};

@@ -167,9 +167,9 @@ void KernelLibrary::choose_form(const CommandBuffer& commands, const Dispatch& d
         }
         case LaunchForm::attend: {
             const auto args = arguments<AttendArgs>(commands, dispatch);
-            const uint32_t queries = args.heads / args.kv_heads;
-            if (args.head_dim != kHeadDim || queries % kQueriesPerBlock != 0) return;
-            launch.grid[2] = queries / kQueriesPerBlock;
+            const uint32_t queries = queries_of_block(args.heads, args.kv_heads);
+            if (args.head_dim != kHeadDim || queries == 0) return;
+            launch.grid[1] = args.heads / queries;
             break;
         }
         case LaunchForm::combine_gate: {

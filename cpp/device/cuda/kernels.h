@@ -68,9 +68,11 @@ class KernelLibrary {
     // may have the same.
     struct Used {
         uint32_t counters = 0;
-        // Of products that attention counts: the address of their counter, and the count.
+        // Of products that attention counts: the address of their counter, and the count. Of the
+        // gate's: the address of a counter for each 256 rows, or 0.
         uint64_t done = 0;
         uint32_t done_groups = 0;
+        uint64_t gates = 0;
     };
     // DeviceError naming kernel and argument for a dispatch that cannot run.
     PreparedLaunch prepare(const stream::CommandBuffer& commands, const Launch& launch,

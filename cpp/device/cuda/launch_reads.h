@@ -1,6 +1,7 @@
 // What a launch reads off a recorded dispatch: its kernel, arguments and addresses.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -10,7 +11,14 @@
 namespace muser::device::cuda {
 
 // What the kernels of metal/kernels/cuda/attention_128.cuh are written for.
-inline constexpr uint32_t kHeadDim = 128, kQueriesPerBlock = 4, kMostChunks = 512;
+inline constexpr uint32_t kHeadDim = 128, kMostQueries = 8, kMostChunks = 512;
+
+// Query heads of one of their blocks, which have one KV head; 0 where heads do not come out even.
+inline uint32_t queries_of_block(uint32_t heads, uint32_t kv_heads) {
+    if (kv_heads == 0 || heads % kv_heads != 0) return 0;
+    const uint32_t queries = std::min(heads / kv_heads, kMostQueries);
+    return queries % 2 == 0 && heads / kv_heads % queries == 0 ? queries : 0;
+}
 
 [[noreturn]] inline void refuse(const stream::Dispatch& dispatch, const std::string& what) {
     const std::string kernel = dispatch.kernel ? dispatch.kernel->name : "?";

@@ -10,6 +10,14 @@
 
 namespace muser::device::cuda {
 
+namespace {
+
+// Two heads are one part of the gate.
+constexpr uint32_t kRowsOfPair = 2 * kHeadDim, kGroupsOfPairShift = 3;
+static_assert(kRowsOfPair == kGroupRows << kGroupsOfPairShift);
+
+}  // namespace
+
 using stream::CommandBuffer;
 using stream::Dispatch;
 
@@ -58,16 +66,24 @@ PreparedLaunch KernelLibrary::prepare_products(const CommandBuffer& commands, co
     }
     all.place_bytes = size.group_bytes;
     all.span = plan.span;
+    all.stages = plan.stages;
 
     // The head fills the GPU many times over; its first weights are as good as any.
     all.paced = plan.form == ProductForm::wide ? 1 : 2;
+    all.done_shift = 31;
     if (launch.counted) {
         add_rows(commands, launch.attention, all);
         all.done = used.done = take_counters(2, used);
         all.tells = all.done + 4;
         used.done_groups = blocks * (plan.form == ProductForm::wide ? 2 : 1) * size.columns;
     }
-    if (launch.beside_attention) all.told = used.done + 4;
+    if (launch.beside_attention) {
+        all.told = used.done + 4;
+        const bool counts = plan.form != ProductForm::wide && size.columns == 1 && all.parts == 1 &&
+                            all.part[0].rows % kRowsOfPair == 0;
+        all.done = used.gates = counts ? take_counters(all.part[0].rows / kRowsOfPair, used) : 0;
+        all.done_shift = kGroupsOfPairShift;
+    }
 
     PreparedLaunch out;
     out.function = products_[static_cast<size_t>(plan.form)];

@@ -48,8 +48,12 @@ ProductPlan plan_product(const ProductSize& size, const GpuSize& gpu) {
         plan.form = ProductForm::wide;
         plan.blocks = divide_up(size.groups, 2);
     } else {
-        const bool few_warps =
-            size.superblocks >= kLongRow || size.superblocks <= 2 * MUSER_R32_WARPS_LONG;
+        // Fewer warps have more registers: for short rows, and for long ones of which a warp may
+        // have two superblocks on their way.
+        const uint32_t two_stages = MUSER_R32_WARPS_LONG * (warp_bytes + size.group_bytes);
+        const bool few_warps = size.superblocks <= 2 * MUSER_R32_WARPS_LONG ||
+                               (size.superblocks >= kLongRow &&
+                                two_stages + 2 * MUSER_R32_WARPS_LONG * pair_bytes <= budget);
         plan.form = few_warps ? ProductForm::long_rows : ProductForm::rows;
         plan.blocks = size.groups;
         most = few_warps ? MUSER_R32_WARPS_LONG : MUSER_R32_WARPS_ONE;
@@ -60,10 +64,17 @@ ProductPlan plan_product(const ProductSize& size, const GpuSize& gpu) {
     // As few warps as need no more rounds, and one for each chain.
     const uint32_t rounds = divide_up(size.superblocks, warps);
     plan.warps = std::max(divide_up(size.superblocks, rounds), groups);
+    const uint32_t second = plan.warps * size.group_bytes;
+    if (plan.form == ProductForm::long_rows && rounds > 1 &&
+        plan.warps * (warp_bytes + 2 * pair_bytes) + second <= budget) {
+        plan.stages = 2;
+        budget -= second;
+    }
     const uint32_t room = (budget - plan.warps * warp_bytes) / pair_bytes;
     const uint32_t spans = std::max(1u, std::min(rounds, room / plan.warps));
     plan.span = spans * plan.warps;
-    plan.shared_bytes = plan.warps * warp_bytes + plan.span * pair_bytes;
+    plan.shared_bytes =
+        plan.warps * warp_bytes + (plan.stages - 1) * second + plan.span * pair_bytes;
     return plan;
 }
 

@@ -32,6 +32,7 @@ enum class ProductForm : uint8_t {
 struct ProductPlan {
     ProductForm form = ProductForm::rows;
     uint32_t blocks = 1, warps = 1;
+    uint32_t stages = 1;        // superblocks of a group that a warp has on their way
     uint32_t span = 1;          // superblocks between two combinations
     uint32_t shared_bytes = 0;  // of a block
 };

@@ -4,105 +4,36 @@
 // store_attend.cu.
 #include "attention_128.cuh"
 
-#define MUSER_ROWS_AHEAD 32  // partial rows that a thread of the combination has on their way
-
-// Grid: chunks (a bucket's), KV heads, quarters of a KV head's queries. Three blocks to a
-// multiprocessor: a window of 2,048 is one wave on 132 of them.
-extern "C" __global__ void __launch_bounds__(256, 3)
+// Grid: chunks (a bucket's), groups of query heads.
+extern "C" __global__ void __launch_bounds__(256, 2)
     muser_attend_128_f16(const AttendArgs args, const StepValues* step, const float* q,
                          const ushort* keys, const ushort* values, float* partials) {
     __shared__ AttendShared shared;
     muser_enter();
-    const uint tid = threadIdx.x;
     const KvView* view = kv_view(step, args.view);
     if (blockIdx.x >= view->chunks) return;
     const Chunk chunk = chunk_of(view, blockIdx.x);
-    const uint kv_head = blockIdx.y;
-    const uint width = args.kv_heads * MUSER_D;
-    const uint first_head = kv_head * (args.heads / args.kv_heads) + MUSER_QUERIES * blockIdx.z;
-
-    const KeyPlace place = key_place(tid);
-    uint4 key[4] = {};
-    if (place.slot >= chunk.first && place.slot < chunk.end) {
-        const size_t row =
-            slot_element(view, chunk, place.slot, args.capacity, width, kv_head, MUSER_D);
-        ask_for_row(shared, place, row, keys, values, key);
+    const QueryGroup group = query_group(args.heads, args.kv_heads, blockIdx.y);
+    ask_for_rows(shared, view, chunk, MUSER_CHUNK, args.capacity, args.kv_heads, group.kv_head,
+                 keys, values);
+    for (uint i = threadIdx.x; i < MUSER_QUERIES * MUSER_D; i += 256) {
+        shared.queries[i] = i < group.count * MUSER_D ? q[group.first_head * MUSER_D + i] : 0.0f;
     }
-    if (tid < MUSER_QUERIES * MUSER_D / 4) {
-        shared.queries[tid] = reinterpret_cast<const float4*>(q + first_head * MUSER_D)[tid];
-    }
+    wait_for_copies();
     __syncthreads();
-    attend_chunk(
-        shared, key, chunk, args.scale,
-        partials + (static_cast<size_t>(blockIdx.x) * args.heads + first_head) * (2 + MUSER_D));
+    attend_chunk(shared, chunk, group.count, args.scale,
+                 partials + (static_cast<size_t>(blockIdx.x) * args.heads + group.first_head) *
+                                (2 + MUSER_D));
 }
 
-// A block has two heads, that is one activation block. The chunks' factors are made once per head.
 extern "C" __global__ void __launch_bounds__(256)
     muser_combine_gate_128(const AttendArgs args, const StepValues* step, const float* partials,
                            const float* gate, float* attention, uchar* form) {
-    __shared__ float factor[2][MUSER_MOST_CHUNKS];
-    __shared__ float sums[2][MUSER_MOST_CHUNKS];
-    __shared__ float largest[8];
-    __shared__ float gated[MUSER_BLOCK];
+    __shared__ CombineShared shared;
     muser_enter();
-    const uint tid = threadIdx.x;
-    const uint lane = tid & 31u;
-    const uint half = tid / MUSER_D;
-    const uint local = tid % MUSER_D;
-    const uint element = MUSER_BLOCK * blockIdx.x + tid;
-    const uint chunks = kv_view(step, args.view)->chunks;
-    const float mine_gate = gate[element];
-    const size_t stride = static_cast<size_t>(args.heads) * (2 + MUSER_D);
-    const float* first = partials + static_cast<size_t>(2 * blockIdx.x + half) * (2 + MUSER_D);
-    // The rows are long in coming, so many at a time, and the first before their factors are made.
-    float rows[MUSER_ROWS_AHEAD];
-    const auto ask_for_rows = [&](uint begin) {
-#pragma unroll
-        for (uint i = 0; i < MUSER_ROWS_AHEAD; ++i) {
-            const uint c = begin + i;
-            rows[i] = c < chunks ? __ldcg(first + 2 + local + c * stride) : 0.0f;
-        }
-    };
-    ask_for_rows(0);
-
-    float m = MUSER_BITS_FLOAT(0xff800000u);
-    for (uint c = local; c < chunks; c += MUSER_D) {
-        const float value = first[c * stride];
-        factor[half][c] = value;
-        sums[half][c] = first[c * stride + 1];
-        m = value > m ? value : m;
-    }
-    m = simd_largest(m);
-    if (lane == 0) largest[tid >> 5] = m;
-    __syncthreads();
-#pragma unroll
-    for (uint i = 0; i < 4; ++i) m = largest[4 * half + i] > m ? largest[4 * half + i] : m;
-    for (uint c = local; c < chunks; c += MUSER_D) factor[half][c] = muser_exp(factor[half][c] - m);
-    __syncthreads();
-    float sum = 0.0f;
-    float out = 0.0f;
-    for (uint begin = 0; begin < chunks; begin += MUSER_ROWS_AHEAD) {
-        if (begin > 0) ask_for_rows(begin);
-#pragma unroll
-        for (uint i = 0; i < MUSER_ROWS_AHEAD; ++i) {
-            const uint c = begin + i;
-            if (c >= chunks) break;
-            const float a = factor[half][c];
-            sum = MUSER_FMA(a, sums[half][c], sum);
-            out = MUSER_FMA(a, rows[i], out);
-        }
-    }
-    const float value = (out / sum) * muser_sigmoid(mine_gate);
-    attention[element] = value;
-    if (args.blocks == 0) return;
-    gated[tid] = value;
-    __syncthreads();
-    if (tid >= 32) return;
-    Eight values;
-#pragma unroll
-    for (uint i = 0; i < 8; ++i) values.v[i] = gated[8 * lane + i];
-    write_block(form, args.heads * MUSER_D, blockIdx.x, values, lane);
+    const float opened = muser_sigmoid(gate[MUSER_BLOCK * blockIdx.x + threadIdx.x]);
+    combine_pair(shared, blockIdx.x, args.heads, kv_view(step, args.view)->chunks, partials, opened,
+                 attention, args.blocks == 0 ? nullptr : form);
 }
 
 // One warp per head: query heads, then k, then v. Elements lane + 32 i stay in registers.

@@ -28,6 +28,14 @@ static __device__ __forceinline__ void wait_until(uint64_t address, uint value) 
     } while (found < value);
 }
 
+// Adds to such a word; whoever sees it also sees what this thread, or others of its block before a
+// barrier, wrote before.
+static __device__ __forceinline__ void add_and_tell(uint64_t address, uint value) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(address),
+                 "r"(value)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void copy_16_async(void* to_shared, const void* from) {
     const uint to = static_cast<uint>(__cvta_generic_to_shared(to_shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

@@ -44,9 +44,10 @@ struct MuserProductPart {
 
 struct MuserProductArgs {
     struct MuserProductPart part[MUSER_R32_PARTS];
-    // u32, zero between launches, or address 0. To the first each group of rows adds 1 when it is
-    // there. Where the second is `tells`, it becomes 1 once the activations are there; where it is
-    // `told`, the kernel begins at that, rather than when the one in front is done.
+    // u32, zero between launches, or address 0. To the first, or of several to number (group >>
+    // done_shift), each group of rows adds 1 when it is there. Where the second is `tells`, it
+    // becomes 1 once the activations are there; where it is `told`, the kernel begins at that,
+    // rather than when the one in front is done.
     uint64_t done;
     uint64_t tells, told;
     // Where attention follows: its rows of K and V, for the L2, and how many bytes of each; or 0.
@@ -56,8 +57,9 @@ struct MuserProductArgs {
     uint32_t blocks;       // superblocks of a row, the same in all parts
     uint32_t place_bytes;  // of shared memory, for a superblock of a group
     uint32_t span;         // superblocks between two combinations, a multiple of the warps
+    uint32_t stages;       // superblocks of a group that a warp has on their way, with one group
     uint32_t paced;        // in how many parts the first weights are asked for
-    uint32_t padding;
+    uint32_t done_shift;
 };
 
 // Attention of a decode step in one launch: qk_norm_rope_store_f16, attend_chunks_gqa_f16 and
@@ -68,8 +70,9 @@ struct MuserAttentionArgs {
     uint64_t q, k, v;
     uint64_t plane_k, plane_v, journal_k, journal_v;
     uint64_t partials, gate, attention, form;
-    uint64_t counters;  // u32 for each four query heads, and one more; zero between launches
-    uint64_t done;  // two u32, MuserProductArgs' `done`, which reaches `groups`, and `tells`; or 0
+    uint64_t counters;  // u32 for each group of query heads, and one more; zero between launches
+    uint64_t done;   // two u32, MuserProductArgs' `done`, which reaches `groups`, and `tells`; or 0
+    uint64_t gates;  // the same of the gate's product: u32 for each 256 rows, which reach 8; or 0
     uint32_t heads;
     uint32_t kv_heads;
     uint32_t view;

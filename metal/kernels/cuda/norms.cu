@@ -63,9 +63,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     }
     __syncthreads();
     for (uint block = simd; block < args.blocks; block += 32) {
-        Eight values;
-#pragma unroll
-        for (uint i = 0; i < 8; ++i) values.v[i] = normed[MUSER_BLOCK * block + 8 * lane + i];
-        write_block(form, n, block, values, lane);
+        const float4* mine =
+            reinterpret_cast<const float4*>(normed + MUSER_BLOCK * block) + 2 * lane;
+        write_block(form, n, block, as_eight(mine[0], mine[1]), lane);
     }
 }

@@ -2,7 +2,7 @@
 #include "../block_form.h"
 #include "product_groups.cuh"
 
-template <uint N>
+template <uint N, bool kDeep>
 static __device__ __forceinline__ void r32_products(const MuserProductArgs& args, uint4* memory) {
     let_next_start();
     uint p = 0;
@@ -12,33 +12,33 @@ static __device__ __forceinline__ void r32_products(const MuserProductArgs& args
     const R32Shared shared = r32_shared(args, N, memory);
     switch (part.type) {
         case MUSER_R32_Q4_K:
-            r32_product<R32Q4K, N>(args, part, block, shared);
+            r32_product<R32Q4K, N, kDeep>(args, part, block, shared);
             break;
         case MUSER_R32_Q5_K:
-            r32_product<R32Q5K, N>(args, part, block, shared);
+            r32_product<R32Q5K, N, kDeep>(args, part, block, shared);
             break;
         case MUSER_R32_Q6_K:
-            r32_product<R32Q6K, N>(args, part, block, shared);
+            r32_product<R32Q6K, N, kDeep>(args, part, block, shared);
             break;
         default:
-            r32_product<R32Q80, N>(args, part, block, shared);
+            r32_product<R32Q80, N, kDeep>(args, part, block, shared);
             break;
     }
 }
 extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_ONE, 2)
     muser_products_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
-    r32_products<1>(args, memory);
+    r32_products<1, false>(args, memory);
 }
 extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_LONG, 2)
     muser_products_long_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
-    r32_products<1>(args, memory);
+    r32_products<1, true>(args, memory);
 }
 extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_TWO, 2)
     muser_products_wide_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
-    r32_products<2>(args, memory);
+    r32_products<2, false>(args, memory);
 }
 
 static __device__ __forceinline__ void r32_silus(const MuserProductArgs& args, uint4* memory) {

@@ -45,13 +45,13 @@ static __device__ __forceinline__ void r32_store_activations(R32Activations* x, 
 template <typename Type>
 static __device__ __forceinline__ void r32_fetch_pieces(uint4* place, const uchar* from, uint first,
                                                         uint past, uint lane, uint64_t policy) {
+    const uchar* mine = from + 16 * lane;  // constant distances from here on
 #pragma unroll
     for (uint p = first; p < past; ++p) {
-        copy_16_async_once(place + 32 * p + lane, from + 16 * (32 * p + lane), policy);
+        copy_16_async_once(place + 32 * p + lane, mine + size_t{512} * p, policy);
     }
     if (past == Type::kPieces && 16 * lane < Type::kTail) {
-        const uint last = 32 * Type::kPieces + lane;
-        copy_16_async_once(place + last, from + 16 * last, policy);
+        copy_16_async_once(place + 32 * Type::kPieces + lane, mine + 512 * Type::kPieces, policy);
     }
 }
 template <typename Type>

@@ -82,15 +82,83 @@ struct R32Words {
     }
 };
 
-// Q4_K and Q5_K: 16 bytes of head (d, dmin, 12 bytes of scales), for Q5_K 32 bytes of fifth bits,
-// 128 bytes of nibbles: 16 c + ... of runs 2 c (low) and 2 c + 1 (high), of 32 elements.
-template <bool kFifth>
-struct R32WithMins {
-    enum {
-        kPieces = kFifth ? 11 : 9,
-        kTail = 0,
-        kPairs = 2,
-    };
+// Q4_K: of 128 bytes of nibbles 32 c ... are of runs 2 c (low) and 2 c + 1 (high), of 32 elements.
+//
+// Lane (g, j) has sixteen bytes in a row of a half's 64, so that j / 2 is its c of two. A product
+// takes 8 of them, and is of two runs then: low nibbles, or whole bytes, which are 16 times the
+// high nibble and the low one once more. Columns of runs in high nibbles are left with whole bytes
+// minus low ones, the others with low ones 16 times, to be alike.
+struct R32Q4K {
+    enum { kPieces = 9, kTail = 0, kPairs = 2 };
+    template <class Release>
+    static __device__ __forceinline__ void step(const uint4* w, const R32Activations& x,
+                                                float2* pairs, uint lane, Release release) {
+        const uint g = lane / 4;
+        const uint j = lane % 4;
+        const uint4 head = w[lane];
+        const R32Unpacked six = r32_unpack(head.x, head.y, head.z);  // four times each
+        const float s = x.s;
+        int tm = 0;
+#pragma unroll
+        for (uint r = 0; r < 8; r += 2) {
+            const int4 sums = reinterpret_cast<const int4*>(x.sums)[r / 2];
+            const uint pair = six.word[2 + r / 4] >> (8 * (r % 4));
+            tm += static_cast<int>(pair & 255u) * (sums.x + sums.y);
+            tm += static_cast<int>(__byte_perm(pair, 0, 0x4441)) * (sums.z + sums.w);
+        }
+        // Column g's activations where they meet the lane's c.
+        const uint piece = 2 * (g / 2) + (j & 1);
+        const uint4* columns = (g & 1) == 0 ? x.hi + piece : x.lo + r32_low_piece(piece);
+        const bool meets = g / 4 == j / 2;
+        const bool odd = (g & 2) != 0;
+        const int weight = (j & 1) == 0 ? 16 : -1;  // of low nibbles in the lane's columns
+        int high[4] = {};
+        int low[4] = {};
+#pragma unroll
+        for (uint half = 0; half < 2; ++half) {  // of the eight runs
+            uint4 b;
+            b.x = b.y = b.z = b.w = 0;
+            if (meets) b = columns[8 * half];
+            uint4 words[4];
+#pragma unroll
+            for (uint p = 0; p < 4; ++p) words[p] = w[32 * (1 + 4 * half + p) + lane];
+            if (half == 1) release();
+            int lows[2][4] = {};
+            int wholes[2][4] = {};
+#pragma unroll
+            for (uint p = 0; p < 4; ++p) {  // pairs of words, and rows
+                const uint b0 = p < 2 ? b.x : b.z;
+                const uint b1 = p < 2 ? b.y : b.w;
+                const uint4 a = words[p];
+                r32_mma(wholes[p % 2], a.x, a.y, a.z, a.w, odd ? b0 : 0, odd ? b1 : 0);
+                r32_mma(lows[p % 2], a.x & 0x0f0f0f0fu, a.y & 0x0f0f0f0fu, a.z & 0x0f0f0f0fu,
+                        a.w & 0x0f0f0f0fu, b0, b1);
+            }
+#pragma unroll
+            for (uint q = 0; q < 4; ++q) {
+                const int scale = static_cast<int>(__byte_perm(six.word[half], 0, 0x4440 + q));
+                const int of_low = scale * weight;
+                const uint at = 2 * (q & 1);
+                high[q] += scale * wholes[q / 2][at] + of_low * lows[q / 2][at];
+                low[q] += scale * wholes[q / 2][at + 1] + of_low * lows[q / 2][at + 1];
+            }
+        }
+        const uint row = g + 8 * j;
+        const int th = r32_gather_row(high, j);
+        const int tl = r32_gather_row(low, j);
+        // 64 times the integer, whose f32 is 64 times as large, and four times M: both fit, since
+        // 63 * 15 * 128 * 256 * 64 and 63 * 32767 * 256 * 4 are less than 2^31. The wide rule with
+        // TH = M div 256 is one exact way to its f32.
+        r32_put(pairs, row, 0, r32_half(head.w) * s, wide_to_float(th, tl) * 0.015625f);
+        r32_put(pairs, row, 1, -(r32_half(head.w >> 16) * s),
+                wide_to_float(tm >> 8, tm & 255) * 0.25f);
+    }
+};
+
+// Q5_K: as ggml has it, 16 bytes of head (d, dmin, 12 bytes of scales), 32 of fifth bits, and
+// Q4_K's nibbles.
+struct R32Q5K {
+    enum { kPieces = 11, kTail = 0, kPairs = 2 };
     template <class Release>
     static __device__ __forceinline__ void step(const uint4* w, const R32Activations& x,
                                                 float2* pairs, uint lane, Release release) {
@@ -121,8 +189,8 @@ struct R32WithMins {
         for (uint half = 0; half < 2; ++half) {  // of the eight runs
             const uint x0 = columns.first[32 * half];
             const uint x1 = columns.second[32 * half];
-            const R32Words<kFifth ? 2 : 0> fifths(w, 1, g, j);
-            const R32Words<4> words(w, (kFifth ? 3 : 1) + 4 * half, g, j);
+            const R32Words<2> fifths(w, 1, g, j);
+            const R32Words<4> words(w, 3 + 4 * half, g, j);
             if (half == 1) release();
             int acc[2][4] = {};
 #pragma unroll
@@ -141,16 +209,11 @@ struct R32WithMins {
                     for (uint k = 0; k < 4; ++k) {
                         const uint q = 2 * t + (k & 1);
                         const uint word = words.word[2 * c + k / 2][q];
-                        a[k] = word & 0x0f0f0f0fu;
-                        if (kFifth) {
-                            const uint fifth = fifths.word[k / 2][q];
-                            const uint bit = 4 * half + 2 * c;
-                            a[k] |= ((fifth >> bit) & 0x01010101u) << 4;
-                            b[k] = ((word >> 4) & 0x0f0f0f0fu) |
-                                   (((fifth >> (bit + 1)) & 0x01010101u) << 4);
-                        } else {
-                            b[k] = word & 0xf0f0f0f0u;  // sixteen times the weight
-                        }
+                        const uint fifth = fifths.word[k / 2][q];
+                        const uint bit = 4 * half + 2 * c;
+                        a[k] = (word & 0x0f0f0f0fu) | (((fifth >> bit) & 0x01010101u) << 4);
+                        b[k] = ((word >> 4) & 0x0f0f0f0fu) |
+                               (((fifth >> (bit + 1)) & 0x01010101u) << 4);
                     }
                     r32_mma(acc[t], a[0], a[1], a[2], a[3], b00, b01);
                     r32_mma(acc[t], b[0], b[1], b[2], b[3], b10, b11);
@@ -166,13 +229,6 @@ struct R32WithMins {
                 m[q] = half == 0 ? min * sum : m[q] + min * sum;
             }
         }
-        // Odd runs are in the high nibbles.
-        const uint shift = kFifth ? 0 : 4 * (j & 1);
-#pragma unroll
-        for (uint q = 0; q < 4; ++q) {
-            high[q] >>= shift;
-            low[q] >>= shift;
-        }
         const int th = r32_gather_row(high, j);
         const int tl = r32_gather_row(low, j);
         const int tm = r32_gather_row(m, j);
@@ -181,11 +237,9 @@ struct R32WithMins {
         r32_put(pairs, row, 1, -(r32_half(d >> 16) * s), wide_to_float(tm >> 8, tm & 255));
     }
 };
-typedef R32WithMins<false> R32Q4K;
-typedef R32WithMins<true> R32Q5K;
 
-// Q6_K: 128 bytes of nibbles, 64 of two more bits each, 16 scales of runs of 16 elements. Runs
-// 8 n ... + 3 are in the low nibbles of half n, the four after them in the high ones.
+// Q6_K: sixteen runs of 16 elements. A product is of four runs, one in each lane of a row, so that
+// a column has activations in one lane.
 struct R32Q6K {
     enum { kPieces = 13, kTail = 64, kPairs = 1 };
     template <class Release>
@@ -194,73 +248,47 @@ struct R32Q6K {
         const uint g = lane / 4;
         const uint j = lane % 4;
         const uint row = g + 8 * j;
-        // Of rows g + 8 q: the scales of runs j, 4 + j, 8 + j, 12 + j, a byte each.
-        uint scales[4];
-#pragma unroll
-        for (uint q = 0; q < 4; ++q) {
-            const uint4 all = w[32 * 12 + g + 8 * q];
-            const uint low = __byte_perm(all.x, all.y, j | ((4 + j) << 4));
-            const uint up = __byte_perm(all.z, all.w, j | ((4 + j) << 4));
-            scales[q] = __byte_perm(low, up, 0x5410);
-        }
+        const uint4 all = w[32 * 12 + lane];
+        const uint scales[4] = {all.x, all.y, all.z, all.w};  // of rows g + 8 q
         const uint d = reinterpret_cast<const ushort*>(w + 32 * kPieces)[row];
-        const R32Columns columns(x, 1, 4, g, j);
         const float s = x.s;
-        const int sums[4] = {x.sums[j], x.sums[4 + j], x.sums[8 + j], x.sums[12 + j]};
+        const bool mine = g / 2 == j;
         int high[4] = {};
         int low[4] = {};
-        int offset[4] = {};
 #pragma unroll
-        for (uint n = 0; n < 2; ++n) {
-            const uint x0 = columns.first[32 * n];
-            const uint x1 = columns.second[32 * n];
-            const R32Words<4> words(w, 4 * n, g, j);
-            const R32Words<2> tops(w, 8 + 2 * n, g, j);
-            if (n == 1) release();
-            int acc[2][2][4] = {};  // low nibbles, high nibbles
+        for (uint m = 0; m < 4; ++m) {  // runs 4 m ...
+            const uint piece = 4 * m + j;
+            uint4 b;
+            b.x = b.y = b.z = b.w = 0;
+            if (mine) b = (g & 1) == 0 ? x.hi[piece] : x.lo[r32_low_piece(piece)];
+            uint words[12];
 #pragma unroll
-            for (uint c = 0; c < 2; ++c) {
-                // The first sixteen elements of a product are one run, the others the next.
-                const bool mine0 = g / 2 == 2 * c;
-                const bool mine1 = g / 2 == 2 * c + 1;
-                const uint b00 = mine0 ? x0 : 0;
-                const uint b01 = mine1 ? x0 : 0;
-                const uint b10 = mine0 ? x1 : 0;
-                const uint b11 = mine1 ? x1 : 0;
+            for (uint p = 0; p < 3; ++p) {
+                const uint4 four = w[32 * (3 * m + p) + lane];
+                words[4 * p] = four.x;
+                words[4 * p + 1] = four.y;
+                words[4 * p + 2] = four.z;
+                words[4 * p + 3] = four.w;
+            }
+            if (m == 3) release();
+            int acc[2][4] = {};
 #pragma unroll
-                for (uint t = 0; t < 2; ++t) {
-                    uint a[4];
-                    uint b[4];
-#pragma unroll
-                    for (uint k = 0; k < 4; ++k) {
-                        const uint q = 2 * t + (k & 1);
-                        const uint word = words.word[2 * c + k / 2][q];
-                        const uint top = tops.word[k / 2][q] >> (2 * c);
-                        a[k] = (word & 0x0f0f0f0fu) | ((top & 0x03030303u) << 4);
-                        b[k] = ((word >> 4) & 0x0f0f0f0fu) | (top & 0x30303030u);
-                    }
-                    r32_mma(acc[0][t], a[0], a[1], a[2], a[3], b00, b01);
-                    r32_mma(acc[1][t], b[0], b[1], b[2], b[3], b10, b11);
-                }
+            for (uint f = 0; f < 4; ++f) {
+                const R32Unpacked a = r32_unpack(words[3 * f], words[3 * f + 1], words[3 * f + 2]);
+                r32_mma_signed(acc[f % 2], a.word[0], a.word[1], a.word[2], a.word[3],
+                               f < 2 ? b.x : b.z, f < 2 ? b.y : b.w);
             }
 #pragma unroll
-            for (uint part = 0; part < 2; ++part) {
-                const int sum = sums[2 * n + part];
-#pragma unroll
-                for (uint q = 0; q < 4; ++q) {
-                    const int scale = static_cast<signed char>(scales[q] >> (8 * (2 * n + part)));
-                    high[q] += scale * acc[part][q / 2][2 * (q & 1)];
-                    low[q] += scale * acc[part][q / 2][2 * (q & 1) + 1];
-                    offset[q] += scale * sum;
-                }
+            for (uint q = 0; q < 4; ++q) {
+                const int scale = static_cast<signed char>(scales[q] >> (8 * m));
+                high[q] += scale * acc[q / 2][2 * (q & 1)];
+                low[q] += scale * acc[q / 2][2 * (q & 1) + 1];
             }
         }
-        const int to = r32_gather_row(offset, j);
-        // The weight is q - 32: T = 256 high + low - 32 offset. |offset| < 2^31: a sum of 16
-        // runs of at most 128 * 16 * 32639.
-        const int th = r32_gather_row(high, j) - (to >> 3);
-        const int tl = r32_gather_row(low, j) - 32 * (to & 7);
-        r32_put(pairs, row, 0, r32_half(d) * s, wide_to_float(th, tl));
+        // Four times the integer: at most 128 * 128 * 128 * 256.
+        const int th = r32_gather_row(high, j);
+        const int tl = r32_gather_row(low, j);
+        r32_put(pairs, row, 0, r32_half(d) * s, wide_to_float(th, tl) * 0.25f);
     }
 };
 

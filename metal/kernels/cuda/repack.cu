@@ -1,26 +1,6 @@
 // ggml rows to groups of 32 interleaved rows, at load (layout: r32_types.cuh). A thread makes 16
 // bytes of the result.
-#include "r32_types.cuh"
-
-// 16 bytes at an even address.
-static __device__ __forceinline__ uint4 load_16(const uchar* at) {
-    const ushort* h = reinterpret_cast<const ushort*>(at);
-    return make_uint4(
-        h[0] | (static_cast<uint>(h[1]) << 16), h[2] | (static_cast<uint>(h[3]) << 16),
-        h[4] | (static_cast<uint>(h[5]) << 16), h[6] | (static_cast<uint>(h[7]) << 16));
-}
-
-static __device__ __forceinline__ uint4 r32_piece(const uchar* block, uint type, uint piece) {
-    if (type != MUSER_R32_Q8_0) return load_16(block + 16 * piece);
-    if (piece > 0) return load_16(block + 34 * ((piece - 1) / 2) + 2 + 16 * ((piece - 1) & 1));
-    uint words[4];
-    for (uint i = 0; i < 4; ++i) {
-        const uint first = *reinterpret_cast<const ushort*>(block + 68 * i);
-        const uint second = *reinterpret_cast<const ushort*>(block + 68 * i + 34);
-        words[i] = first | (second << 16);
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
-}
+#include "r32_pack.cuh"
 
 extern "C" __global__ void muser_repack_r32(const MuserRepackArgs args) {
     const uint pieces[MUSER_R32_TYPES] = {9, 11, 13, 17};
@@ -39,16 +19,17 @@ extern "C" __global__ void muser_repack_r32(const MuserRepackArgs args) {
          i < total; i += stride) {
         const uint piece = static_cast<uint>(i % count);
         const size_t chunk = i / count;  // group * blocks + superblock
-        const size_t row = chunk / args.blocks * 32 + lane;
+        const size_t first = chunk / args.blocks * 32;
         const size_t b = chunk % args.blocks;
-        const bool here = row < args.rows;
-        const uchar* block = in + (row * args.blocks + b) * bytes;
+        const R32Source from = {in + (first * args.blocks + b) * bytes,
+                                static_cast<size_t>(args.blocks) * bytes,
+                                static_cast<uint>(args.rows - first)};
         uchar* to = out + chunk * chunk_bytes;
-        const uint4 words = here ? r32_piece(block, args.type, piece) : make_uint4(0, 0, 0, 0);
-        *reinterpret_cast<uint4*>(to + 16 * (32 * piece + lane)) = words;
+        *reinterpret_cast<uint4*>(to + 16 * (32 * piece + lane)) =
+            r32_piece(from, args.type, piece, lane);
         if (args.type == MUSER_R32_Q6_K && piece == 0) {
-            const ushort d = here ? *reinterpret_cast<const ushort*>(block + 208) : ushort(0);
-            reinterpret_cast<ushort*>(to + 512 * 13)[lane] = d;
+            reinterpret_cast<ushort*>(to + 512 * 13)[lane] =
+                static_cast<ushort>(from.half(lane, 208));
         }
     }
 }

@@ -2,33 +2,23 @@
 // norm, rotation and store (qk_norm_rope_store_f16), chunks (attend_chunks_gqa_f16), combination
 // and gate (attend_combine_gate_b16), with their bits.
 //
-// Every block norms and rotates the four query heads that it needs, and leaves q as it is: nothing
-// else reads it. The blocks of the newest chunk make the new row of K and V for themselves; one of
-// them for each KV head also stores it. Who finishes last of the chunks of four heads combines
-// them.
+// The first blocks have a chunk and a group of query heads each. Every one of them norms and
+// rotates the heads that it needs, and leaves q as it is: nothing else reads it. The blocks of the
+// newest chunk make the new row of K and V for themselves; one of them for each KV head also stores
+// it. The last blocks have two heads each, which they combine when the chunks of those are there.
 //
 // Rows of earlier steps are asked for before the kernels in front are done, unless this recording
 // writes some of them (args.early). Of those kernels the last may be the gate's product, which only
-// the combination needs: then the blocks count the groups of q, k and v that are there (args.done).
+// the combination needs: then blocks count what they need of q, k and v and of the gate (args.done,
+// args.gates).
 #include "attention_128.cuh"
 
-// Partial rows that a thread of the combination has on their way: a window of 2,048 keys has 33
-// chunks.
-#define MUSER_STORE_ROWS_AHEAD 33
+#define MUSER_WARPS (MUSER_QUERIES + 2)  // a head each, then the new rows of K and V
 
-struct StoreAttendShared {
+union StoreAttendShared {
     AttendShared attend;
-    uint4 new_key[MUSER_D / 8];
-    float largest[8];
-    uint arrived;
+    CombineShared combine;
 };
-struct ChunkFactor {
-    float factor;
-    float sum;
-};
-static_assert(sizeof(ChunkFactor) * MUSER_QUERIES * MUSER_MOST_CHUNKS <=
-                  sizeof(AttendShared::value_rows),
-              "factors lie where the values were");
 
 // The head `simd` of the block's queries, or the new row of K.
 static __device__ __forceinline__ void make_head(const MuserAttentionArgs& args, const float* from,
@@ -59,79 +49,6 @@ static __device__ __forceinline__ void store_row(const MuserAttentionArgs& args,
     for (uint i = 0; i < 4; ++i) plane[lane + 32 * i] = row[lane + 32 * i];
 }
 
-// Two dims of one head per thread.
-static __device__ __forceinline__ void combine_heads(const MuserAttentionArgs& args,
-                                                     StoreAttendShared& shared, uint chunks,
-                                                     uint first_head) {
-    const uint tid = threadIdx.x;
-    const uint lane = tid & 31u;
-    const uint h = tid / 64;
-    const uint pair = tid % 64;
-    const size_t stride = static_cast<size_t>(args.heads) * (2 + MUSER_D);
-    const float* first = reinterpret_cast<const float*>(args.partials) +
-                         static_cast<size_t>(first_head + h) * (2 + MUSER_D);
-    const uint element = MUSER_D * first_head + 2 * tid;
-    const float2 gate = __ldcg(
-        reinterpret_cast<const float2*>(reinterpret_cast<const float*>(args.gate) + element));
-    // The rows are long in coming, so many at a time, and the first before their factors are made.
-    float2 rows[MUSER_STORE_ROWS_AHEAD];
-    const auto ask_for_rows = [&](uint begin) {
-#pragma unroll
-        for (uint i = 0; i < MUSER_STORE_ROWS_AHEAD; ++i) {
-            const uint c = begin + i;
-            if (c < chunks) {
-                rows[i] = __ldcg(reinterpret_cast<const float2*>(first + c * stride + 2) + pair);
-            }
-        }
-    };
-    ask_for_rows(0);
-
-    ChunkFactor* factors =
-        reinterpret_cast<ChunkFactor*>(shared.attend.value_rows) + h * MUSER_MOST_CHUNKS;
-    float m = MUSER_BITS_FLOAT(0xff800000u);
-    for (uint c = pair; c < chunks; c += 64) {
-        const float2 head = __ldcg(reinterpret_cast<const float2*>(first + c * stride));
-        factors[c] = {head.x, head.y};
-        m = head.x > m ? head.x : m;
-    }
-    m = simd_largest(m);
-    if (lane == 0) shared.largest[tid >> 5] = m;
-    __syncthreads();
-    const float other = shared.largest[(tid >> 5) ^ 1];
-    m = other > m ? other : m;
-    for (uint c = pair; c < chunks; c += 64) factors[c].factor = muser_exp(factors[c].factor - m);
-    __syncthreads();
-    float sum = 0.0f;
-    float2 out = make_float2(0.0f, 0.0f);
-    for (uint begin = 0; begin < chunks; begin += MUSER_STORE_ROWS_AHEAD) {
-        if (begin > 0) ask_for_rows(begin);
-#pragma unroll
-        for (uint i = 0; i < MUSER_STORE_ROWS_AHEAD; ++i) {
-            const uint c = begin + i;
-            if (c >= chunks) break;
-            const ChunkFactor a = factors[c];
-            sum = MUSER_FMA(a.factor, a.sum, sum);
-            out.x = MUSER_FMA(a.factor, rows[i].x, out.x);
-            out.y = MUSER_FMA(a.factor, rows[i].y, out.y);
-        }
-    }
-    out.x = (out.x / sum) * muser_sigmoid(gate.x);
-    out.y = (out.y / sum) * muser_sigmoid(gate.y);
-    reinterpret_cast<float2*>(reinterpret_cast<float*>(args.attention) + element)[0] = out;
-    if (args.blocks == 0) return;
-    float* gated = reinterpret_cast<float*>(shared.attend.queries);
-    gated[2 * tid] = out.x;
-    gated[2 * tid + 1] = out.y;
-    __syncthreads();
-    const uint block = tid >> 5;  // of the two that four heads are
-    if (block >= MUSER_QUERIES * MUSER_D / MUSER_BLOCK) return;
-    Eight values;
-#pragma unroll
-    for (uint i = 0; i < 8; ++i) values.v[i] = gated[MUSER_BLOCK * block + 8 * lane + i];
-    write_block(reinterpret_cast<uchar*>(args.form), args.heads * MUSER_D,
-                first_head * MUSER_D / MUSER_BLOCK + block, values, lane);
-}
-
 // Until q, k and v are there.
 static __device__ __forceinline__ void wait_for_heads(const MuserAttentionArgs& args) {
     if (args.done == 0) {
@@ -142,100 +59,125 @@ static __device__ __forceinline__ void wait_for_heads(const MuserAttentionArgs& 
     __syncthreads();
 }
 
-// Grid: chunks (a bucket's), KV heads, quarters of a KV head's queries.
-extern "C" __global__ void __launch_bounds__(256, 3)
+// One chunk and the heads of one group.
+static __device__ __forceinline__ void attend_and_store(const MuserAttentionArgs& args,
+                                                        AttendShared& shared,
+                                                        const StepValues* step, const KvView* view,
+                                                        uint index, uint group_index) {
+    const uint tid = threadIdx.x;
+    const uint lane = tid & 31u;
+    const uint simd = tid >> 5;
+    const Chunk chunk = chunk_of(view, index);
+    const QueryGroup group = query_group(args.heads, args.kv_heads, group_index);
+    // The new row is the last visible one; 64 is no slot.
+    const bool has_new = index + 1 == view->chunks;
+    const uint newest = has_new ? chunk.end - 1 : MUSER_CHUNK;
+    const bool stores = group.first_head % (args.heads / args.kv_heads) == 0;
+
+    if (args.early == 0) wait_for_previous();
+    ask_for_rows(shared, view, chunk, newest, args.capacity, args.kv_heads, group.kv_head,
+                 reinterpret_cast<const ushort*>(args.plane_k),
+                 reinterpret_cast<const ushort*>(args.plane_v));
+    const bool has_query = simd < group.count;
+    HeadRotation rotation;
+    float weight[4];
+    if (has_query || simd == MUSER_QUERIES) {
+        const float* weights =
+            reinterpret_cast<const float*>(has_query ? args.q_weight : args.k_weight);
+#pragma unroll
+        for (uint i = 0; i < 4; ++i) weight[i] = __ldg(weights + lane + 32 * i);
+        if (args.rope != 0) rotation = head_rotation(step, lane);
+    }
+    wait_for_heads(args);
+    float x[4] = {};
+    if (simd < MUSER_QUERIES) {
+        if (has_query) {
+            const float* q = reinterpret_cast<const float*>(args.q);
+            make_head(args, q + (group.first_head + simd) * MUSER_D, weight, rotation, lane, x);
+        }
+#pragma unroll
+        for (uint i = 0; i < 4; ++i) shared.queries[simd * MUSER_D + lane + 32 * i] = x[i];
+    } else if (has_new && simd == MUSER_QUERIES) {
+        const float* k = reinterpret_cast<const float*>(args.k) + group.kv_head * MUSER_D;
+        make_head(args, k, weight, rotation, lane, x);
+        ushort* row = reinterpret_cast<ushort*>(shared.keys + newest * (MUSER_D / 8));
+#pragma unroll
+        for (uint i = 0; i < 4; ++i) row[lane + 32 * i] = PlaneF16::store(x[i]);
+        __syncwarp();
+        if (stores) {
+            store_row(args, step, view, group.kv_head, args.plane_k, args.journal_k, row, lane);
+        }
+    } else if (has_new) {
+        const float* v = reinterpret_cast<const float*>(args.v) + group.kv_head * MUSER_D;
+        ushort* row = reinterpret_cast<ushort*>(shared.values + newest * (MUSER_D / 8));
+#pragma unroll
+        for (uint i = 0; i < 4; ++i) {
+            row[lane + 32 * i] = PlaneF16::store(__ldcg(v + lane + 32 * i));
+        }
+        __syncwarp();
+        if (stores) {
+            store_row(args, step, view, group.kv_head, args.plane_v, args.journal_v, row, lane);
+        }
+    }
+    wait_for_copies();
+    __syncthreads();
+    attend_chunk(shared, chunk, group.count, args.scale,
+                 reinterpret_cast<float*>(args.partials) +
+                     (static_cast<size_t>(index) * args.heads + group.first_head) * (2 + MUSER_D));
+    __syncthreads();
+    if (tid == 0) add_and_tell(args.counters + 4 * group_index, 1);
+}
+
+// The combination of two heads, when their chunks are there.
+static __device__ __forceinline__ void combine(const MuserAttentionArgs& args,
+                                               CombineShared& shared, uint chunks, uint pair) {
+    const QueryGroup group = query_group(args.heads, args.kv_heads, 0);
+    const uint groups = args.heads / group.count;
+    const uint pairs = args.heads / 2;
+    // The gate is there first where the window is long.
+    if (args.gates == 0) {
+        wait_for_previous();
+    } else {
+        if (threadIdx.x == 0) wait_until(args.gates + 4 * pair, 8);
+        __syncthreads();
+    }
+    const float* gate = reinterpret_cast<const float*>(args.gate) + MUSER_BLOCK * pair;
+    const float opened = muser_sigmoid(__ldcg(gate + threadIdx.x));
+    if (threadIdx.x == 0) wait_until(args.counters + 4 * (2 * pair / group.count), chunks);
+    __syncthreads();
+    combine_pair(shared, pair, args.heads, chunks, reinterpret_cast<const float*>(args.partials),
+                 opened, reinterpret_cast<float*>(args.attention),
+                 args.blocks == 0 ? nullptr : reinterpret_cast<uchar*>(args.form));
+    if (threadIdx.x != 255) return;
+    // Who is last of all puts the zeros back: everybody has seen what was counted.
+    uint* counters = reinterpret_cast<uint*>(args.counters);
+    if (atomicAdd(counters + groups, 1u) + 1 == pairs) {
+        for (uint i = 0; i <= groups; ++i) counters[i] = 0;
+        if (args.done != 0) *reinterpret_cast<uint2*>(args.done) = make_uint2(0, 0);
+        for (uint i = 0; args.gates != 0 && i < pairs; ++i) {
+            reinterpret_cast<uint*>(args.gates)[i] = 0;
+        }
+    }
+    wait_for_previous();  // what is behind this launch is behind those in front, too
+}
+
+// Grid: groups of query heads for each chunk of a bucket, the newest chunk first; then pairs of
+// heads. Those in front never wait for those behind.
+extern "C" __global__ void __launch_bounds__(32 * MUSER_WARPS, 2)
     muser_store_attend_128_f16(const __grid_constant__ MuserAttentionArgs args) {
     __shared__ StoreAttendShared shared;
     let_next_start();
     const StepValues* step = reinterpret_cast<const StepValues*>(args.step);
     const KvView* view = kv_view(step, args.view);
     const uint chunks = view->chunks;
-    if (blockIdx.x >= chunks) return;
-    const uint tid = threadIdx.x;
-    const uint lane = tid & 31u;
-    const uint simd = tid >> 5;
-    const Chunk chunk = chunk_of(view, blockIdx.x);
-    const uint kv_head = blockIdx.y;
-    const uint width = args.kv_heads * MUSER_D;
-    const uint first_head = kv_head * (args.heads / args.kv_heads) + MUSER_QUERIES * blockIdx.z;
-    // The new row is the last visible one; 64 is no slot.
-    const bool has_new = blockIdx.x + 1 == chunks;
-    const uint newest = has_new ? chunk.end - 1 : MUSER_CHUNK;
-
-    if (args.early == 0) wait_for_previous();
-    const KeyPlace place = key_place(tid);
-    uint4 key[4] = {};
-    if (place.slot >= chunk.first && place.slot < chunk.end && place.slot != newest) {
-        const size_t row =
-            slot_element(view, chunk, place.slot, args.capacity, width, kv_head, MUSER_D);
-        ask_for_row(shared.attend, place, row, reinterpret_cast<const ushort*>(args.plane_k),
-                    reinterpret_cast<const ushort*>(args.plane_v), key);
+    const uint pairs = args.heads / 2;
+    if (blockIdx.x >= gridDim.x - pairs) {
+        if (threadIdx.x >= 256) return;
+        combine(args, shared.combine, chunks, blockIdx.x - (gridDim.x - pairs));
+        return;
     }
-    // Warps 0 to 3 have a query head each, the next one the new row of K, the next one that of V.
-    HeadRotation rotation;
-    float weight[4];
-    if (simd <= MUSER_QUERIES) {
-        const float* weights =
-            reinterpret_cast<const float*>(simd < MUSER_QUERIES ? args.q_weight : args.k_weight);
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) weight[i] = __ldg(weights + lane + 32 * i);
-        if (args.rope != 0) rotation = head_rotation(step, lane);
-    }
-    wait_for_heads(args);
-    float x[4];
-    if (simd < MUSER_QUERIES) {
-        const float* q = reinterpret_cast<const float*>(args.q) + (first_head + simd) * MUSER_D;
-        make_head(args, q, weight, rotation, lane, x);
-        float* query = reinterpret_cast<float*>(shared.attend.queries) + simd * MUSER_D;
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) query[lane + 32 * i] = x[i];
-    } else if (has_new && simd == MUSER_QUERIES) {
-        const float* k = reinterpret_cast<const float*>(args.k) + kv_head * MUSER_D;
-        make_head(args, k, weight, rotation, lane, x);
-        ushort* row = reinterpret_cast<ushort*>(shared.new_key);
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) row[lane + 32 * i] = PlaneF16::store(x[i]);
-        __syncwarp();
-        if (blockIdx.z == 0) {
-            store_row(args, step, view, kv_head, args.plane_k, args.journal_k, row, lane);
-        }
-    } else if (has_new && simd == MUSER_QUERIES + 1) {
-        const float* v = reinterpret_cast<const float*>(args.v) + kv_head * MUSER_D;
-        ushort* row = reinterpret_cast<ushort*>(shared.attend.value_rows + newest * (MUSER_D / 8));
-#pragma unroll
-        for (uint i = 0; i < 4; ++i)
-            row[lane + 32 * i] = PlaneF16::store(__ldcg(v + lane + 32 * i));
-        __syncwarp();
-        if (blockIdx.z == 0) {
-            store_row(args, step, view, kv_head, args.plane_v, args.journal_v, row, lane);
-        }
-    }
-    __syncthreads();
-    if (place.slot == newest) {
-#pragma unroll
-        for (uint i = 0; i < 4; ++i) key[i] = shared.new_key[4 * i + place.quarter];
-    }
-    attend_chunk(shared.attend, key, chunk, args.scale,
-                 reinterpret_cast<float*>(args.partials) +
-                     (static_cast<size_t>(blockIdx.x) * args.heads + first_head) * (2 + MUSER_D));
-
-    // Whoever is last sees what the others wrote.
-    __threadfence();
-    __syncthreads();
-    uint* counter = reinterpret_cast<uint*>(args.counters) + gridDim.z * blockIdx.y + blockIdx.z;
-    if (tid == 0) shared.arrived = atomicAdd(counter, 1u) + 1;
-    __syncthreads();
-    if (shared.arrived != chunks) return;
-    __threadfence();
-    wait_for_previous();
-    if (tid == 0) {
-        *counter = 0;
-        // All blocks of these heads have seen q, k and v; who is last of all puts the zero back.
-        uint* heads = reinterpret_cast<uint*>(args.counters) + gridDim.y * gridDim.z;
-        if (args.done != 0 && atomicAdd(heads, 1u) + 1 == gridDim.y * gridDim.z) {
-            *heads = 0;
-            *reinterpret_cast<uint2*>(args.done) = make_uint2(0, 0);
-        }
-    }
-    combine_heads(args, shared, chunks, first_head);
+    const uint groups = args.heads / query_group(args.heads, args.kv_heads, 0).count;
+    const uint age = blockIdx.x / groups;
+    if (age >= chunks) return;
+    attend_and_store(args, shared.attend, step, view, chunks - 1 - age, blockIdx.x % groups);
 }

@@ -26,7 +26,8 @@ void check(const ProductSize& size, const GpuSize& gpu, const ProductPlan& plan)
     ASSERT_GE(plan.warps, groups);
     ASSERT_GE(plan.span, plan.warps);
     ASSERT_EQ(plan.span % plan.warps, 0u);
-    ASSERT_EQ(plan.shared_bytes, plan.warps * (groups * size.group_bytes +
+    ASSERT_LE(plan.stages, plan.form == ProductForm::long_rows ? 2u : 1u);
+    ASSERT_EQ(plan.shared_bytes, plan.warps * (groups * plan.stages * size.group_bytes +
                                                (two ? 1 : 2) * MUSER_R32_ACTIVATION_BYTES) +
                                      plan.span * groups * size.pairs * 256);
     const uint32_t together = small ? MUSER_R32_SMALL_BLOCKS : 2;
@@ -65,7 +66,15 @@ TEST(ProductPlan, FitsEveryShape) {
 TEST(ProductPlan, NeedsFewRounds) {
     EXPECT_EQ(plan_product(size_of(12, 272, 26), kH200).warps, 13u);
     EXPECT_EQ(plan_product(size_of(12, 208, 16), kH200).warps, 8u);
-    EXPECT_EQ(plan_product(size_of(14, 208, 78), kH200).warps, 10u);
+    EXPECT_EQ(plan_product(size_of(12, 208, 78), kH200).warps, 10u);
+    EXPECT_EQ(plan_product(size_of(14, 208, 78), kH200).warps, 13u);
+}
+
+TEST(ProductPlan, HasTwoSuperblocksOnTheirWayWhereTheyFit) {
+    EXPECT_EQ(plan_product(size_of(12, 208, 78), kH200).stages, 2u);
+    EXPECT_EQ(plan_product(size_of(14, 208, 78), kH200).stages, 1u);
+    EXPECT_EQ(plan_product(size_of(12, 208, 16), kH200).stages, 2u);
+    EXPECT_EQ(plan_product(size_of(12, 144, 26), kH200).stages, 1u);  // too many warps for it
 }
 
 TEST(ProductPlan, RunsAllBlocksOfGateAndUpAtOnce) {

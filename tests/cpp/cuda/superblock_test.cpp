@@ -12,6 +12,7 @@
 #include "tests/cpp/cuda/warp.h"
 // Last: it makes macros of MSL's words.
 #include "metal/kernels/cuda/r32_mma.cuh"
+#include "metal/kernels/cuda/r32_pack.cuh"
 #undef device
 
 namespace muser::device::cuda {
@@ -34,27 +35,16 @@ struct Rows {
     }
     std::byte* row(size_t r) { return ggml.data() + r * bytes; }
 
-    void interleave() {
+    void interleave(unsigned number) {
         group.assign(kRows * bytes, std::byte{0});
-        for (size_t r = 0; r < kRows; ++r) {
-            const auto put = [&](size_t piece, size_t within, const std::byte* from,
-                                 size_t length) {
-                std::memcpy(group.data() + 512 * piece + 16 * r + within, from, length);
-            };
-            if (type == WeightType::Q8_0) {
-                for (size_t k = 0; k < 8; ++k) {
-                    put(0, 2 * k, row(r) + 34 * k, 2);
-                    put(1 + 2 * k, 0, row(r) + 34 * k + 2, 16);
-                    put(2 + 2 * k, 0, row(r) + 34 * k + 18, 16);
-                }
-                continue;
-            }
-            for (size_t piece = 0; piece < bytes / 16; ++piece) {
-                put(piece, 0, row(r) + 16 * piece, 16);
-            }
-            if (type == WeightType::Q6_K) {
-                std::memcpy(group.data() + 512 * 13 + 2 * r, row(r) + 208, 2);
-            }
+        const auto* first = reinterpret_cast<const unsigned char*>(ggml.data());
+        const R32Source from{first, bytes, kRows};
+        for (unsigned i = 0; i < kRows * (bytes / 16); ++i) {
+            const uint4 piece = r32_piece(from, number, i / 32, i % 32);
+            std::memcpy(group.data() + 16 * i, &piece, 16);
+        }
+        for (unsigned r = 0; type == WeightType::Q6_K && r < kRows; ++r) {
+            std::memcpy(group.data() + 512 * 13 + 2 * r, row(r) + 208, 2);
         }
     }
 };
@@ -94,7 +84,10 @@ Rows make_rows(WeightType type, Fill fill, std::mt19937& random) {
                 break;
         }
     }
-    rows.interleave();
+    rows.interleave(type == WeightType::Q4_K   ? MUSER_R32_Q4_K
+                    : type == WeightType::Q5_K ? MUSER_R32_Q5_K
+                    : type == WeightType::Q6_K ? MUSER_R32_Q6_K
+                                               : MUSER_R32_Q8_0);
     return rows;
 }
 

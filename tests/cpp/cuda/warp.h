@@ -76,6 +76,9 @@ void matrix_product(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t
 #define __device__
 #define __forceinline__ inline
 
+struct int4 {
+    int x, y, z, w;
+};
 struct int2 {
     int x, y;
 };
