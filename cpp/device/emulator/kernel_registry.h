@@ -27,6 +27,8 @@ struct KernelEntry {
     uint32_t args_bytes;
     uint32_t buffers;   // bound from index 1
     uint32_t writable;  // bit i - 1: argument i is not a pointer to const
+    // Threadgroup memory that it may declare; an Apple GPU's, unless it is a form for others.
+    uint32_t memory_bytes = 32 * 1024;
     // Runs one lane; buffers[i - 1] is the address of argument i.
     void (*run)(const void* args, void* const* buffers, const LanePosition& at);
 };

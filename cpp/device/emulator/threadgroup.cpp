@@ -91,7 +91,7 @@ std::string GroupFault::text() const {
         case Kind::stopped:
             return "thread " + std::to_string(lane) + " was stopped at an access outside memory";
         case Kind::too_much_memory:
-            return "a threadgroup declares more than " + std::to_string(Threadgroup::kMemoryBytes) +
+            return "a threadgroup declares more than " + std::to_string(other) +
                    " bytes of threadgroup memory";
     }
     return {};
@@ -222,10 +222,11 @@ void* Threadgroup::declare_array(Lane& lane, size_t bytes, size_t alignment, con
         // Guard space between arrays, so that running over one does not hit the next.
         const size_t aligned = (arena_used_ + 64 + alignment - 1) / alignment * alignment;
         declared_bytes_ = (declared_bytes_ + alignment - 1) / alignment * alignment + bytes;
-        if (declared_bytes_ > kMemoryBytes || aligned + bytes + 64 > kArenaBytes) {
+        if (declared_bytes_ > launch_.kernel->memory_bytes || aligned + bytes + 64 > kArenaBytes) {
             GroupFault fault;
             fault.kind = GroupFault::Kind::too_much_memory;
             fault.lane = lane.thread;
+            fault.other = launch_.kernel->memory_bytes;
             stop(fault);
         }
         arrays_.push_back({arena_.get() + aligned, bytes, name});

@@ -48,7 +48,8 @@ struct ThreadgroupArray {
 };
 
 // A launch error inside a threadgroup: lanes that disagree about a barrier or a SIMD operation, an
-// access that had to be stopped, or more threadgroup memory than Apple GPUs have.
+// access that had to be stopped, or more threadgroup memory than the kernel may have (`other`
+// bytes).
 struct GroupFault {
     enum class Kind : uint8_t {
         none,
@@ -74,8 +75,7 @@ struct GroupLaunch {
 
 class Threadgroup {
   public:
-    static constexpr size_t kMemoryBytes = 32 * 1024;  // of an Apple GPU's threadgroup
-    static constexpr size_t kArenaBytes = 64 * 1024;   // the same, with guards between arrays
+    static constexpr size_t kArenaBytes = 64 * 1024;  // more than any kernel's, with guards between
 
     explicit Threadgroup(uint32_t max_threads);
 

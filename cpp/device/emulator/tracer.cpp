@@ -163,8 +163,7 @@ void Tracer::end_group(const Threadgroup& group) {
         }
     }
     if (fault.kind == GroupFault::Kind::too_much_memory) {
-        add(FindingKind::out_of_bounds, nullptr, "threadgroup memory",
-            {0, Threadgroup::kMemoryBytes});
+        add(FindingKind::out_of_bounds, nullptr, "threadgroup memory", {0, fault.other});
     }
     group_ = nullptr;
 }

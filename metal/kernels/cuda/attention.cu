@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     const Chunk chunk = chunk_of(view, blockIdx.x);
     const QueryGroup group = query_group(args.heads, args.kv_heads, blockIdx.y);
     ask_for_rows(shared, view, chunk, MUSER_CHUNK, args.capacity, args.kv_heads, group.kv_head,
-                 keys, values);
+                 keys, values, threadIdx.x);
     for (uint i = threadIdx.x; i < MUSER_QUERIES * MUSER_D; i += 256) {
         shared.queries[i] = i < group.count * MUSER_D ? q[group.first_head * MUSER_D + i] : 0.0f;
     }
@@ -23,7 +23,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     __syncthreads();
     attend_chunk(shared, chunk, group.count, args.scale,
                  partials + (static_cast<size_t>(blockIdx.x) * args.heads + group.first_head) *
-                                (2 + MUSER_D));
+                                (2 + MUSER_D),
+                 threadIdx.x);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(256)
     muser_enter();
     const float opened = muser_sigmoid(gate[MUSER_BLOCK * blockIdx.x + threadIdx.x]);
     combine_pair(shared, blockIdx.x, args.heads, kv_view(step, args.view)->chunks, partials, opened,
-                 attention, args.blocks == 0 ? nullptr : form);
+                 attention, args.blocks == 0 ? nullptr : form, threadIdx.x);
 }
 
 // One warp per head: query heads, then k, then v. Elements lane + 32 i stay in registers.

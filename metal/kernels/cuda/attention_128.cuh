@@ -4,7 +4,9 @@
 
 #include "../attention.h"
 #include "../head_norm.h"
+#if defined(__CUDACC__)
 #include "grid.cuh"
+#endif  // tests/cpp/emulator/cuda_attention.h has what of it is needed on a host
 
 #define MUSER_D 128      // head_dim
 #define MUSER_QUERIES 8  // most query heads of a block, one for each of the warps that work on them
@@ -41,14 +43,14 @@ static __device__ __forceinline__ QueryGroup query_group(uint heads, uint kv_hea
 static __device__ __forceinline__ void ask_for_rows(AttendShared& shared, const KvView* view,
                                                     const Chunk& chunk, uint except, uint capacity,
                                                     uint kv_heads, uint kv_head, const ushort* keys,
-                                                    const ushort* values) {
-    const uint slot = threadIdx.x / 4;
+                                                    const ushort* values, uint tid) {
+    const uint slot = tid / 4;
     if (slot < chunk.first || slot >= chunk.end || slot == except) return;
     const size_t row =
         slot_element(view, chunk, slot, capacity, kv_heads * MUSER_D, kv_head, MUSER_D);
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
-        const uint piece = 4 * i + threadIdx.x % 4;
+        const uint piece = 4 * i + tid % 4;
         copy_16_async(&shared.keys[slot * (MUSER_D / 8) + piece], keys + row + 8 * piece);
         copy_16_async(&shared.values[slot * (MUSER_D / 8) + piece], values + row + 8 * piece);
     }
@@ -70,9 +72,9 @@ static __device__ __forceinline__ void hand_on(float (&parts)[32], uint lane) {
 
 // The scores of a warp's eight keys with all queries. A lane has one of the 32 partials of each
 // score, and in the end the score of one key and head.
-static __device__ __forceinline__ void score_keys(AttendShared& shared, float scale) {
-    const uint lane = threadIdx.x & 31u;
-    const uint first_key = threadIdx.x / 32 * 8;
+static __device__ __forceinline__ void score_keys(AttendShared& shared, float scale, uint tid) {
+    const uint lane = tid & 31u;
+    const uint first_key = tid / 32 * 8;
     float query[MUSER_QUERIES][4];
 #pragma unroll
     for (uint h = 0; h < MUSER_QUERIES; ++h) {
@@ -111,9 +113,9 @@ static __device__ __forceinline__ void score_keys(AttendShared& shared, float sc
 // The weighted sum of the values: two dims of two heads per thread. Absent keys have no factor to
 // add with: at either end of a chunk they are passed over.
 static __device__ __forceinline__ void weigh_values(const AttendShared& shared, const Chunk& chunk,
-                                                    uint count, float* partial) {
-    const uint head = threadIdx.x / 64 * 2;
-    const uint pair = threadIdx.x % 64;
+                                                    uint count, float* partial, uint tid) {
+    const uint head = tid / 64 * 2;
+    const uint pair = tid % 64;
     const uint* rows = reinterpret_cast<const uint*>(shared.values) + pair;
     const float* factors = shared.scores + MUSER_SCORE_ROW * head;
     float2 sums[2] = {};
@@ -149,16 +151,17 @@ static __device__ __forceinline__ void weigh_values(const AttendShared& shared, 
 // With queries, keys and values in shared memory: the partials of the block's heads. Of a larger
 // block, threads from 256 on only keep the others company.
 static __device__ __forceinline__ void attend_chunk(AttendShared& shared, const Chunk& chunk,
-                                                    uint count, float scale, float* partial) {
-    const uint simd = threadIdx.x >> 5;
-    if (simd < MUSER_CHUNK / 8) score_keys(shared, scale);
-    __syncthreads();
+                                                    uint count, float scale, float* partial,
+                                                    uint tid) {
+    const uint simd = tid >> 5;
+    if (simd < MUSER_CHUNK / 8) score_keys(shared, scale, tid);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     if (simd < count) {
         softmax_chunk(shared.scores + MUSER_SCORE_ROW * simd, chunk, partial + simd * (2 + MUSER_D),
-                      threadIdx.x & 31u);
+                      tid & 31u);
     }
-    __syncthreads();
-    if (simd < MUSER_CHUNK / 8) weigh_values(shared, chunk, count, partial);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (simd < MUSER_CHUNK / 8) weigh_values(shared, chunk, count, partial, tid);
 }
 
 // Combination and gate of two heads, which are one block of the form, by 256 threads: a dim each,
@@ -174,8 +177,8 @@ struct CombineShared {
 };
 static __device__ __forceinline__ void combine_pair(CombineShared& shared, uint pair, uint heads,
                                                     uint chunks, const float* partials,
-                                                    float opened, float* attention, uchar* form) {
-    const uint tid = threadIdx.x;
+                                                    float opened, float* attention, uchar* form,
+                                                    uint tid) {
     const uint lane = tid & 31u;
     const uint half = tid / MUSER_D;
     const uint local = tid % MUSER_D;
@@ -201,7 +204,7 @@ static __device__ __forceinline__ void combine_pair(CombineShared& shared, uint 
     ask_for_rows(0);
     m = simd_largest(m);
     if (lane == 0) shared.largest[tid >> 5] = m;
-    __syncthreads();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
         const float other = shared.largest[4 * half + i];
@@ -210,7 +213,7 @@ static __device__ __forceinline__ void combine_pair(CombineShared& shared, uint 
     for (uint c = local; c < chunks; c += MUSER_D) {
         factors[c].factor = muser_exp(factors[c].factor - m);
     }
-    __syncthreads();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     float sum = 0.0f;
     float out = 0.0f;
     for (uint begin = 0; begin < chunks; begin += MUSER_ROWS_AHEAD) {
@@ -237,7 +240,7 @@ static __device__ __forceinline__ void combine_pair(CombineShared& shared, uint 
     attention[element] = value;
     if (form == nullptr) return;
     shared.gated[tid] = value;
-    __syncthreads();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tid >= 32) return;
     const float4* mine = reinterpret_cast<const float4*>(shared.gated) + 2 * lane;
     write_block(form, heads * MUSER_D, pair, as_eight(mine[0], mine[1]), lane);

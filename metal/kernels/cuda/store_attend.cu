@@ -77,7 +77,7 @@ static __device__ __forceinline__ void attend_and_store(const MuserAttentionArgs
     if (args.early == 0) wait_for_previous();
     ask_for_rows(shared, view, chunk, newest, args.capacity, args.kv_heads, group.kv_head,
                  reinterpret_cast<const ushort*>(args.plane_k),
-                 reinterpret_cast<const ushort*>(args.plane_v));
+                 reinterpret_cast<const ushort*>(args.plane_v), tid);
     const bool has_query = simd < group.count;
     HeadRotation rotation;
     float weight[4];
@@ -123,7 +123,8 @@ static __device__ __forceinline__ void attend_and_store(const MuserAttentionArgs
     __syncthreads();
     attend_chunk(shared, chunk, group.count, args.scale,
                  reinterpret_cast<float*>(args.partials) +
-                     (static_cast<size_t>(index) * args.heads + group.first_head) * (2 + MUSER_D));
+                     (static_cast<size_t>(index) * args.heads + group.first_head) * (2 + MUSER_D),
+                 tid);
     __syncthreads();
     if (tid == 0) add_and_tell(args.counters + 4 * group_index, 1);
 }
@@ -147,7 +148,7 @@ static __device__ __forceinline__ void combine(const MuserAttentionArgs& args,
     __syncthreads();
     combine_pair(shared, pair, args.heads, chunks, reinterpret_cast<const float*>(args.partials),
                  opened, reinterpret_cast<float*>(args.attention),
-                 args.blocks == 0 ? nullptr : reinterpret_cast<uchar*>(args.form));
+                 args.blocks == 0 ? nullptr : reinterpret_cast<uchar*>(args.form), threadIdx.x);
     if (threadIdx.x != 255) return;
     // Who is last of all puts the zeros back: everybody has seen what was counted.
     uint* counters = reinterpret_cast<uint*>(args.counters);

@@ -287,7 +287,14 @@ void expect_attention(const AttentionCase& c, std::mt19937& random) {
     const uint32_t blocks = n % 256 == 0 ? n / 256 : 0;
     const AttendArgs args{c.heads,        c.kv_heads, c.head_dim, cache.view(),
                           cache.capacity, blocks,     scale};
-    for (const bool gqa : {false, true}) {
+    // The cuda device's own kernels, where they take the shape (cuda_attention.inc).
+    const uint32_t queries = std::min(c.heads / c.kv_heads, 8u);
+    const bool own = c.type == KvType::F16 && c.head_dim == 128 && queries % 2 == 0 &&
+                     c.heads / c.kv_heads % queries == 0;
+    enum class Form { heads, gqa, cuda };
+    for (const Form form_of : {Form::heads, Form::gqa, Form::cuda}) {
+        if (form_of == Form::cuda && !own) continue;
+        const bool gqa = form_of == Form::gqa;
         expect_kernels([&](Recording& r) {
             Machine& m = r.machine();
             const auto step = m.upload(cache.step());
@@ -310,17 +317,26 @@ void expect_attention(const AttentionCase& c, std::mt19937& random) {
             const kernels::StepReadFacts facts{.view = cache.view()};
             const std::string kernel =
                 (gqa ? "attend_chunks_gqa_" : "attend_chunks_") + std::string(cache.name());
-            r.dispatch(kernel, args, bucket, gqa ? c.kv_heads : c.heads,
-                       {step_use(kernel, step, facts), reads(2, m.upload(q)), plane(3, cache.k),
-                        plane(4, cache.v), partials_use(5, Access::write)});
-            r.barrier({chunks});
+            const std::vector<Use> of_chunks = {step_use(kernel, step, facts),
+                                                reads(2, m.upload(q)), plane(3, cache.k),
+                                                plane(4, cache.v), partials_use(5, Access::write)};
+            const std::vector<Use> of_gate = {step_use("attend_combine_gate_b16", step, facts),
+                                              partials_use(2, Access::read),
+                                              reads(3, m.upload(gate)), writes(4, out_gated),
+                                              blocks == 0 ? unused(5, form) : writes(5, form)};
+            if (form_of == Form::cuda) {
+                r.dispatch_groups("cuda_attend_128", args, {bucket, c.heads / queries, 1}, 256,
+                                  of_chunks);
+                r.barrier({chunks});
+                r.dispatch_groups("cuda_combine_gate_128", args, {c.heads / 2, 1, 1}, 256, of_gate);
+            } else {
+                r.dispatch(kernel, args, bucket, gqa ? c.kv_heads : c.heads, of_chunks);
+                r.barrier({chunks});
+                r.dispatch("attend_combine_gate_b16", args, n, 1, of_gate);
+            }
             r.dispatch("attend_combine_f32", args, n, 1,
                        {step_use("attend_combine_f32", step, facts), partials_use(2, Access::read),
                         writes(3, out)});
-            r.dispatch("attend_combine_gate_b16", args, n, 1,
-                       {step_use("attend_combine_gate_b16", step, facts),
-                        partials_use(2, Access::read), reads(3, m.upload(gate)),
-                        writes(4, out_gated), blocks == 0 ? unused(5, form) : writes(5, form)});
             r.expect(chunks, partials, "partials");
             r.expect(out, expected, "attention");
             r.expect(out_gated, gated, "gated");
@@ -339,6 +355,19 @@ TEST(Attention, PlanesAndRings) {
         {KvType::F16, 8, 2, 64, 100, 333}, {KvType::F16, 32, 2, 128, 70, 129},
     };
     for (const AttentionCase& c : cases) expect_attention(c, random);
+}
+
+TEST(Attention, AsTheCudaDeviceDoesIt) {
+    std::mt19937 random(37);
+    const AttentionCase cases[] = {
+        {KvType::F16, 32, 2, 128, 0, 63},  {KvType::F16, 8, 1, 128, 100, 333},
+        {KvType::F16, 8, 2, 128, 70, 69},  {KvType::F16, 4, 2, 128, 0, 2},
+        {KvType::F16, 8, 1, 128, 0, 2300},  // more chunks than a thread has on their way
+    };
+    for (const AttentionCase& c : cases) expect_attention(c, random);
+    for (const Values values : {Values::sparse, Values::not_finite, Values::wide}) {
+        expect_attention({KvType::F16, 16, 2, 128, 48, 130, values}, random);
+    }
 }
 
 TEST(Attention, ValuesThatAreNotFinite) {

@@ -1,0 +1,4 @@
+#include "metal/kernels/portable.h"
+namespace {
+#include "cuda_attention.inc"
+}

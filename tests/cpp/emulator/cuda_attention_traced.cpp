@@ -1,0 +1,5 @@
+#define MUSER_TRACED true
+#include "metal/kernels/portable.h"
+namespace {
+#include "cuda_attention.inc"
+}
