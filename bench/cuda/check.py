@@ -116,14 +116,15 @@ def main() -> int:
                     if failures <= 6:
                         print("   ", first_difference(file, bad[0], setting), flush=True)
             print(f"{types}: done after {time.monotonic() - started:.1f} s", flush=True)
-        for head_dim in (64, 128):
-            path = Path(folder) / f"lane-{head_dim}.gguf"
-            fixtures.write("tiny", path, types="mix", head_dim=head_dim)
+        # Of the wide ones also 2, 4, 6 and 16 query heads to a KV head, of which there are two.
+        for head_dim, heads in ((64, 8), (128, 4), (128, 8), (128, 12), (128, 32)):
+            path = Path(folder) / f"lane-{head_dim}-{heads}.gguf"
+            fixtures.write("tiny", path, types="mix", head_dim=head_dim, heads=heads)
             lanes = [lane(path, device) for device in ("cpu", "cuda")]
             cases += 1
             if lanes[0] != lanes[1]:
                 failures += 1
-                print(f"lanes and rollback DIFFER at head_dim {head_dim}", flush=True)
+                print(f"lanes and rollback DIFFER at {heads} heads of {head_dim}", flush=True)
     print(f"{cases} cases, {failures} failures", flush=True)
     return 1 if failures else 0
 

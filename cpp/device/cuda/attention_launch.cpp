@@ -57,7 +57,7 @@ Trio trio_at(const CommandBuffer& commands, uint32_t d) {
 
 }  // namespace
 
-uint32_t KernelLibrary::in_turn(const CommandBuffer& commands, uint32_t d) {
+uint32_t KernelLibrary::in_turn(const CommandBuffer& commands, uint32_t d) const {
     if (d + 3 > commands.dispatches.size()) return 1;
     if (!has_form(commands.dispatches[d], LaunchForm::qk_store) ||
         !has_form(commands.dispatches[d + 1], LaunchForm::attend) ||
@@ -69,6 +69,8 @@ uint32_t KernelLibrary::in_turn(const CommandBuffer& commands, uint32_t d) {
     const bool shape = args.head_dim == kHeadDim &&
                        queries_of_block(args.heads, args.kv_heads) != 0 &&
                        args.capacity / MUSER_CHUNK + 2 <= kMostChunks;
+    // A block for each pair of heads waits for the others; two at least share a multiprocessor.
+    const bool room = args.heads / 2 < 2 * static_cast<uint32_t>(gpu_->multiprocessors);
     const auto same = [](const AttendArgs& a, const auto& b) {
         return a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
                a.view == b.view;
@@ -81,7 +83,8 @@ uint32_t KernelLibrary::in_turn(const CommandBuffer& commands, uint32_t d) {
         at(trio.store, 1) == at(trio.chunks, 1) && at(trio.store, 4) == at(trio.chunks, 2) &&
         at(trio.store, 7) == at(trio.chunks, 3) && at(trio.store, 8) == at(trio.chunks, 4) &&
         at(trio.chunks, 1) == at(trio.combine, 1) && at(trio.chunks, 5) == at(trio.combine, 2);
-    return shape && one && same(args, trio.store_args) && same(args, trio.combine_args) ? 3 : 1;
+    return shape && room && one && same(args, trio.store_args) && same(args, trio.combine_args) ? 3
+                                                                                                : 1;
 }
 
 PreparedLaunch KernelLibrary::prepare_attention(const CommandBuffer& commands, const Launch& launch,
@@ -133,7 +136,7 @@ PreparedLaunch KernelLibrary::prepare_attention(const CommandBuffer& commands, c
     PreparedLaunch out;
     out.function = store_attend_;
     out.grid = {trio.chunks.groups.x * groups + all.heads / 2, 1, 1};
-    out.block = {32 * (kMostQueries + 2), 1, 1};
+    out.block = {32 * MUSER_ATTEND_WARPS, 1, 1};
     out.storage.resize(sizeof all);
     std::memcpy(out.storage.data(), &all, sizeof all);
     out.params = {out.storage.data()};
@@ -150,10 +153,19 @@ void KernelLibrary::add_rows(const CommandBuffer& commands, uint32_t attention,
         std::min<uint64_t>(bound, trio.args.capacity) * trio.args.kv_heads * kHeadDim * 2;
 }
 
-bool KernelLibrary::is_gate_of(const CommandBuffer& commands, uint32_t d, uint32_t attention) {
+bool KernelLibrary::is_gate_of(const CommandBuffer& commands, uint32_t d,
+                               uint32_t attention) const {
     const Dispatch& product = commands.dispatches[d];
     if (!has_form(product, LaunchForm::product) || in_turn(commands, attention) != 3) return false;
     const Trio trio = trio_at(commands, attention);
+    // Attention counts its groups of rows by pairs of heads, and ends before all of it is done.
+    if (arguments<MatVecArgs>(commands, product).rows != trio.args.heads * kHeadDim) return false;
+    const uint64_t read = address_of(commands, product, 2);
+    if (read == address_of(commands, trio.chunks, 5) ||
+        read == address_of(commands, trio.combine, 4) ||
+        read == address_of(commands, trio.combine, 5)) {
+        return false;
+    }
     const uint64_t made = address_of(commands, product, 3);
     for (const uint32_t argument : {4u, 5u, 6u}) {
         if (address_of(commands, trio.store, argument) == made) return false;

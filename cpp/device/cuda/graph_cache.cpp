@@ -99,9 +99,9 @@ Program make_program(const KernelLibrary& library, const stream::CommandBuffer& 
         [&](const std::vector<uint32_t>& others, uint32_t d) {
             return merge && KernelLibrary::mergeable(commands, others, d);
         },
-        [&](uint32_t d) { return merge ? KernelLibrary::in_turn(commands, d) : 1; });
+        [&](uint32_t d) { return merge ? library.in_turn(commands, d) : 1; });
     part_products(program.order, [&](uint32_t product, uint32_t attention) {
-        return KernelLibrary::is_gate_of(commands, product, attention);
+        return library.is_gate_of(commands, product, attention);
     });
     KernelLibrary::Used used;
     for (const Launch& launch : program.order) {

@@ -30,7 +30,7 @@ constexpr OwnForm kOwnForms[] = {
     {"qk_norm_rope_store_f16", "muser_qk_store_128_f16", LaunchForm::qk_store},
 };
 // By ProductForm.
-constexpr const char* kProducts[] = {"muser_products_r32", "muser_products_long_r32",
+constexpr const char* kProducts[] = {"muser_products_r32", "muser_products_deep_r32",
                                      "muser_products_wide_r32", "muser_products_silu_r32",
                                      "muser_products_silu_small_r32"};
 bool is_product(const Dispatch& dispatch) {

@@ -63,7 +63,7 @@ class KernelLibrary {
                           const std::vector<uint32_t>& others, uint32_t d);
     // How many dispatches from d on are one launch if each follows the one in front: 3 where norm,
     // store, attention and combination of one layer have a kernel together, else 1.
-    static uint32_t in_turn(const stream::CommandBuffer& commands, uint32_t d);
+    uint32_t in_turn(const stream::CommandBuffer& commands, uint32_t d) const;
     // What the launches of a command buffer have taken of the counters, in turn; those far apart
     // may have the same.
     struct Used {
@@ -79,7 +79,7 @@ class KernelLibrary {
                            Used& used) const;
     // Whether the combination of the attention that begins at `attention` is the only one of its
     // three dispatches that reads what product d makes.
-    static bool is_gate_of(const stream::CommandBuffer& commands, uint32_t d, uint32_t attention);
+    bool is_gate_of(const stream::CommandBuffer& commands, uint32_t d, uint32_t attention) const;
 
   private:
     CUfunction function(const std::string& name) const;  // null: not there

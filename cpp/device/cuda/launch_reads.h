@@ -7,11 +7,13 @@
 
 #include "device/cuda/kernels.h"
 #include "errors.h"
+#include "metal/kernels/cuda/launch_args.h"
 
 namespace muser::device::cuda {
 
 // What the kernels of metal/kernels/cuda/attention_128.cuh are written for.
-inline constexpr uint32_t kHeadDim = 128, kMostQueries = 8, kMostChunks = 512;
+inline constexpr uint32_t kHeadDim = MUSER_ATTEND_HEAD_DIM, kMostQueries = MUSER_ATTEND_QUERIES,
+                          kMostChunks = MUSER_ATTEND_MOST_CHUNKS;
 
 // Query heads of one of their blocks, which have one KV head; 0 where heads do not come out even.
 inline uint32_t queries_of_block(uint32_t heads, uint32_t kv_heads) {

@@ -11,10 +11,10 @@ struct Entry {
 };
 
 constexpr Entry kShapes[] = {
-    {8, {MUSER_R32_Q8_0, 272, 17, 8}},
-    {12, {MUSER_R32_Q4_K, 144, 9, 2}},
-    {13, {MUSER_R32_Q5_K, 176, 11, 2}},
-    {14, {MUSER_R32_Q6_K, 210, 13, 1}},
+    {8, {MUSER_R32_Q8_0, 272, 8}},
+    {12, {MUSER_R32_Q4_K, 144, 2}},
+    {13, {MUSER_R32_Q5_K, 176, 2}},
+    {14, {MUSER_R32_Q6_K, 210, 1}},
 };
 
 }  // namespace

@@ -12,7 +12,6 @@ inline constexpr uint32_t kGroupRows = 32;
 struct R32Shape {
     uint32_t type = 0;       // MuserR32Type
     uint32_t row_bytes = 0;  // of one superblock of one row, as in ggml
-    uint32_t pieces = 0;     // 16-byte pieces
     uint32_t pairs = 0;      // of the contract's chain, per superblock
     uint64_t group_bytes() const { return uint64_t{row_bytes} * kGroupRows; }
 };

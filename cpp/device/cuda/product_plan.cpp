@@ -50,13 +50,13 @@ ProductPlan plan_product(const ProductSize& size, const GpuSize& gpu) {
     } else {
         // Fewer warps have more registers: for short rows, and for long ones of which a warp may
         // have two superblocks on their way.
-        const uint32_t two_stages = MUSER_R32_WARPS_LONG * (warp_bytes + size.group_bytes);
-        const bool few_warps = size.superblocks <= 2 * MUSER_R32_WARPS_LONG ||
+        const uint32_t two_stages = MUSER_R32_WARPS_DEEP * (warp_bytes + size.group_bytes);
+        const bool few_warps = size.superblocks <= 2 * MUSER_R32_WARPS_DEEP ||
                                (size.superblocks >= kLongRow &&
-                                two_stages + 2 * MUSER_R32_WARPS_LONG * pair_bytes <= budget);
-        plan.form = few_warps ? ProductForm::long_rows : ProductForm::rows;
+                                two_stages + 2 * MUSER_R32_WARPS_DEEP * pair_bytes <= budget);
+        plan.form = few_warps ? ProductForm::deep : ProductForm::rows;
         plan.blocks = size.groups;
-        most = few_warps ? MUSER_R32_WARPS_LONG : MUSER_R32_WARPS_ONE;
+        most = few_warps ? MUSER_R32_WARPS_DEEP : MUSER_R32_WARPS_ONE;
     }
     uint32_t warps = std::min(most, size.superblocks);
     // Room for the pairs of at least two rounds, so that the warps do not meet after each.
@@ -65,7 +65,7 @@ ProductPlan plan_product(const ProductSize& size, const GpuSize& gpu) {
     const uint32_t rounds = divide_up(size.superblocks, warps);
     plan.warps = std::max(divide_up(size.superblocks, rounds), groups);
     const uint32_t second = plan.warps * size.group_bytes;
-    if (plan.form == ProductForm::long_rows && rounds > 1 &&
+    if (plan.form == ProductForm::deep && rounds > 1 &&
         plan.warps * (warp_bytes + 2 * pair_bytes) + second <= budget) {
         plan.stages = 2;
         budget -= second;

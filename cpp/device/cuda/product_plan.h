@@ -23,7 +23,7 @@ struct ProductSize {
 // metal/kernels/cuda/product_groups.cuh: a block for
 enum class ProductForm : uint8_t {
     rows,        // a group of rows
-    long_rows,   // a group of long rows: fewer warps
+    deep,        // the same, with fewer warps that have two superblocks on their way
     wide,        // two groups
     silu,        // one of gate and one of up
     silu_small,  // the same, with fewer warps and more blocks to a multiprocessor

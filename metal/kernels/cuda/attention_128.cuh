@@ -4,13 +4,14 @@
 
 #include "../attention.h"
 #include "../head_norm.h"
+#include "launch_args.h"
 #if defined(__CUDACC__)
 #include "grid.cuh"
 #endif  // tests/cpp/emulator/cuda_attention.h has what of it is needed on a host
 
-#define MUSER_D 128      // head_dim
-#define MUSER_QUERIES 8  // most query heads of a block, one for each of the warps that work on them
-#define MUSER_MOST_CHUNKS 512
+#define MUSER_D MUSER_ATTEND_HEAD_DIM
+#define MUSER_QUERIES MUSER_ATTEND_QUERIES  // one for each of the warps that work on them
+#define MUSER_MOST_CHUNKS MUSER_ATTEND_MOST_CHUNKS
 #define MUSER_SCORE_ROW \
     (MUSER_CHUNK + 4)  // eight heads' scores of four keys lie in different banks
 // Partial rows that a thread of the combination has on their way: a window of 2,048 keys has 33

@@ -8,11 +8,11 @@
 
 // Rows of a group that lie interleaved.
 #define MUSER_R32_ROWS 32
-// Most warps of a product's block: with one group of rows, with one group of long rows (fewer
-// rounds count less there than registers), with two groups. Two blocks share a multiprocessor, of
-// the small ones five; that bounds their registers.
+// Most warps of a product's block: with one group of rows; with one group where a warp may have two
+// superblocks on their way, if they fit (short rows, and long ones); with two groups. Two blocks
+// share a multiprocessor, of the small ones five; that bounds their registers.
 #define MUSER_R32_WARPS_ONE 13
-#define MUSER_R32_WARPS_LONG 10
+#define MUSER_R32_WARPS_DEEP 10
 #define MUSER_R32_WARPS_TWO 9
 #define MUSER_R32_WARPS_SMALL 4
 #define MUSER_R32_SMALL_BLOCKS 5
@@ -60,7 +60,15 @@ struct MuserProductArgs {
     uint32_t stages;       // superblocks of a group that a warp has on their way, with one group
     uint32_t paced;        // in how many parts the first weights are asked for
     uint32_t done_shift;
+    uint32_t padding;
 };
+
+// What the device's own forms of attention take: head_dim, most query heads of a block, most chunks
+// of a head; and the warps of a block of the launch below.
+#define MUSER_ATTEND_HEAD_DIM 128
+#define MUSER_ATTEND_QUERIES 8
+#define MUSER_ATTEND_MOST_CHUNKS 512
+#define MUSER_ATTEND_WARPS (MUSER_ATTEND_QUERIES + 2)  // a head each, then the new rows of K and V
 
 // Attention of a decode step in one launch: qk_norm_rope_store_f16, attend_chunks_gqa_f16 and
 // attend_combine_gate_b16, whose arguments these are.

@@ -141,6 +141,7 @@ static __device__ __forceinline__ float r32_rows(const MuserProductArgs& args,
             for (uint i = 0; i < N; ++i) {
                 uint4* place = reinterpret_cast<uint4*>(first_place + i * args.place_bytes);
                 if (two) {
+                    // At first also for the second weights: those were asked for before x.
                     wait_for_all_but<1>();
                 } else {
                     wait_for_all_but<N - 1>();

@@ -30,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_ONE, 2)
     extern __shared__ uint4 memory[];
     r32_products<1, false>(args, memory);
 }
-extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_LONG, 2)
-    muser_products_long_r32(const __grid_constant__ MuserProductArgs args) {
+extern "C" __global__ void __launch_bounds__(32 * MUSER_R32_WARPS_DEEP, 2)
+    muser_products_deep_r32(const __grid_constant__ MuserProductArgs args) {
     extern __shared__ uint4 memory[];
     r32_products<1, true>(args, memory);
 }

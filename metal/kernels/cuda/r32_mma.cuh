@@ -11,10 +11,10 @@
 // All is exact: m16n8k32 of u8 (weights) and s8 (activations).
 // A lane is (g, j) = (lane / 4, lane mod 4). Of the weights it holds four bytes of a row g (+8) at
 // a time; of the results the columns 2 j and 2 j + 1 of rows g and g + 8. Four runs of activations
-// that have a scale each share the eight columns, high and low bytes side by side: each product
-// fills its run's two columns and adds nothing to the others', where the activations are zero. So
-// lane j is left with run j of four, multiplies by that run's scale, and in the end the four lanes
-// of a row's group add up.
+// that have a scale each share the eight columns, high and low bytes side by side. A product's
+// weights are of one of them (Q5_K, Q8_0), two (Q4_K) or all four (Q6_K); where they meet columns
+// of another run, the activations are zero. So lane j is left with run j of four, multiplies by
+// that run's scale, and in the end the four lanes of a row's group add up.
 #if defined(__CUDACC__)
 static __device__ __forceinline__ void r32_mma(int (&c)[4], uint a0, uint a1, uint a2, uint a3,
                                                uint b0, uint b1) {
@@ -72,7 +72,7 @@ static __device__ __forceinline__ uint r32_word(const uint4* group, uint piece, 
 // What lane (g, j) needs of the pieces first ... first + kCount - 1: word j of rows g + 8 q.
 template <uint kCount>
 struct R32Words {
-    uint word[kCount > 0 ? kCount : 1][4];
+    uint word[kCount][4];
     __device__ __forceinline__ R32Words(const uint4* group, uint first, uint g, uint j) {
 #pragma unroll
         for (uint p = 0; p < kCount; ++p) {

@@ -13,8 +13,6 @@
 // args.gates).
 #include "attention_128.cuh"
 
-#define MUSER_WARPS (MUSER_QUERIES + 2)  // a head each, then the new rows of K and V
-
 union StoreAttendShared {
     AttendShared attend;
     CombineShared combine;
@@ -163,8 +161,9 @@ static __device__ __forceinline__ void combine(const MuserAttentionArgs& args,
 }
 
 // Grid: groups of query heads for each chunk of a bucket, the newest chunk first; then pairs of
-// heads. Those in front never wait for those behind.
-extern "C" __global__ void __launch_bounds__(32 * MUSER_WARPS, 2)
+// heads. Those in front never wait for those behind; should blocks not start in their order, there
+// is room for all that wait beside one that does not (KernelLibrary::in_turn).
+extern "C" __global__ void __launch_bounds__(32 * MUSER_ATTEND_WARPS, 2)
     muser_store_attend_128_f16(const __grid_constant__ MuserAttentionArgs args) {
     __shared__ StoreAttendShared shared;
     let_next_start();

@@ -16,17 +16,17 @@ ProductSize size_of(uint32_t type, uint32_t groups, uint32_t superblocks, uint32
 }
 
 void check(const ProductSize& size, const GpuSize& gpu, const ProductPlan& plan) {
-    const bool two = plan.form != ProductForm::rows && plan.form != ProductForm::long_rows;
+    const bool two = plan.form != ProductForm::rows && plan.form != ProductForm::deep;
     const uint32_t groups = two ? 2 : 1;
     ASSERT_EQ(plan.blocks, plan.form == ProductForm::wide ? (size.groups + 1) / 2 : size.groups);
     const bool small = plan.form == ProductForm::silu_small;
-    constexpr uint32_t kMost[] = {MUSER_R32_WARPS_ONE, MUSER_R32_WARPS_LONG, MUSER_R32_WARPS_TWO,
+    constexpr uint32_t kMost[] = {MUSER_R32_WARPS_ONE, MUSER_R32_WARPS_DEEP, MUSER_R32_WARPS_TWO,
                                   MUSER_R32_WARPS_TWO, MUSER_R32_WARPS_SMALL};
     ASSERT_LE(plan.warps, kMost[static_cast<size_t>(plan.form)]);
     ASSERT_GE(plan.warps, groups);
     ASSERT_GE(plan.span, plan.warps);
     ASSERT_EQ(plan.span % plan.warps, 0u);
-    ASSERT_LE(plan.stages, plan.form == ProductForm::long_rows ? 2u : 1u);
+    ASSERT_LE(plan.stages, plan.form == ProductForm::deep ? 2u : 1u);
     ASSERT_EQ(plan.shared_bytes, plan.warps * (groups * plan.stages * size.group_bytes +
                                                (two ? 1 : 2) * MUSER_R32_ACTIVATION_BYTES) +
                                      plan.span * groups * size.pairs * 256);

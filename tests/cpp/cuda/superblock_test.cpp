@@ -73,6 +73,7 @@ Rows make_rows(WeightType type, Fill fill, std::mt19937& random) {
             case WeightType::Q6_K:
                 // All ones are a scale of -1; the least one is the extreme.
                 if (fill == Fill::ones) std::fill(row + 192, row + 208, std::byte{0x80});
+                if (fill == Fill::zeros) std::fill(row + 192, row + 208, std::byte{0x7f});
                 set_half(row + 208, some_half(random));
                 break;
             case WeightType::Q8_0:
@@ -97,6 +98,10 @@ BlockForm make_form(std::mt19937& random, int kind) {
         const float u = static_cast<float>(static_cast<int>(random() % 20001) - 10000) * 1e-4f;
         x[i] = kind == 0 ? u : kind == 1 ? 1.0f : -1.0f;
         if (kind == 3) x[i] = i % 32 == 0 ? 3e4f * u : 1e-3f * u;
+        // The largest sums: 32639 = 256 * 127 + 127, its negative, and 32384 = 256 * 127 - 128.
+        if (kind == 4) x[i] = 32639.0f * 0x1p-14f;
+        if (kind == 5) x[i] = -32639.0f * 0x1p-14f;
+        if (kind == 6) x[i] = (i == 77 ? 32639.0f : 32384.0f) * 0x1p-14f;
     }
     BlockForm form;
     contract::quantise(x, contract::kBlock, &form);
@@ -120,10 +125,19 @@ void expect_the_contracts_bits(Rows& rows, const BlockForm& form, const char* wh
     ASSERT_EQ(rows.group.size(), r32_group_bytes<Type>());
     alignas(16) std::array<std::byte, 16384> place;
     std::copy(rows.group.begin(), rows.group.end(), place.begin());
-    const R32Activations x = activations(form);
+    R32Activations x = activations(form);
     std::vector<float2> pairs(kRows * Type::kPairs, float2{NAN, NAN});
     warp::run([&](unsigned lane) {
-        Type::step(reinterpret_cast<const uint4*>(place.data()), x, pairs.data(), lane, [] {});
+        // What comes next may lie in both places as soon as they are released.
+        const auto release = [&] {
+            warp::exchange().meet({});
+            if (lane == 0) {
+                place.fill(std::byte{0x5a});
+                std::memset(static_cast<void*>(&x), 0x5a, sizeof x);
+            }
+            warp::exchange().meet({});
+        };
+        Type::step(reinterpret_cast<const uint4*>(place.data()), x, pairs.data(), lane, release);
     });
     for (size_t r = 0; r < kRows; ++r) {
         const float made = r32_chain(pairs.data() + r, Type::kPairs, 0.0f);
@@ -138,7 +152,7 @@ void check(WeightType type) {
     std::mt19937 random(11 + static_cast<unsigned>(type));
     for (const Fill fill : {Fill::random, Fill::random, Fill::random, Fill::ones, Fill::zeros}) {
         Rows rows = make_rows(type, fill, random);
-        for (int kind = 0; kind < 4; ++kind) {
+        for (int kind = 0; kind < 7; ++kind) {
             const BlockForm form = make_form(random, kind);
             expect_the_contracts_bits<Type>(rows, form,
                                             fill == Fill::random ? "random" : "extreme");
