@@ -60,7 +60,7 @@ else()
     # After clang's own folder: the borrowed one also holds gcc's intrinsics.
     target_compile_options(muser_objc INTERFACE
         "$<$<COMPILE_LANGUAGE:OBJCXX>:SHELL:-idirafter ${objc_include}>"
-        $<$<COMPILE_LANG_AND_ID:OBJCXX,Clang>:-fobjc-runtime=gcc>)
+        "$<$<COMPILE_LANG_AND_ID:OBJCXX,Clang>:SHELL:-fobjc-runtime=gcc -include ${CMAKE_CURRENT_LIST_DIR}/clang_objcxx.h>")
     target_link_libraries(muser_objc INTERFACE ${MUSER_LIBOBJC})
     message(STATUS "Objective-C++: ${CMAKE_OBJCXX_COMPILER}, ${objc_include}/objc, ${MUSER_LIBOBJC}")
 endif()

@@ -323,9 +323,7 @@ constexpr Form kForms[] = {{"copy1", 16, 1},
                            {"unaligned2", 17, 2},
                            {"unaligned4", 17, 4},
                            {"unaligned8", 17, 8},
-#if !defined(__clang__)  // makes it a call of memcpy; emulator.traced_objects refuses those
                            {"unaligned16", 17, 16},
-#endif
                            {"volatile1", 16, 1},
                            {"volatile2", 16, 2},
                            {"volatile4", 16, 4},
