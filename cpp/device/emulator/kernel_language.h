@@ -82,7 +82,8 @@ MUSER_INLINE int dot4(uint w, uint x, int acc) {
 #define MUSER_TRACED false
 #endif
 #if MUSER_TRACED && defined(__clang__) && __clang_major__ < 15 && defined(__ELF__)
-// Older clangs copy and clear structs by plain calls, which the sanitizer's own runtime would catch.
+// Older clangs copy and clear structs by plain calls, which the sanitizer's own runtime would
+// catch.
 asm(".set memcpy, __tsan_memcpy\n.set memmove, __tsan_memmove\n.set memset, __tsan_memset");
 #endif
 #define MUSER_KERNEL(name, Args, n)                                     \
