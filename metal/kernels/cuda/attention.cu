@@ -1,7 +1,6 @@
 // Decode attention where head_dim is 128 and planes are f16 (docs/numerics.md §4): what
 // attend_chunks_gqa_f16, attend_combine_gate_b16 and qk_norm_rope_store_f16 do, with more blocks,
-// and loads that do not wait for each other. All three in one launch:
-// store_attend.cu.
+// and loads that do not wait for each other. All three in one launch: store_attend.cu.
 #include "attention_128.cuh"
 
 // Grid: chunks (a bucket's), groups of query heads.
